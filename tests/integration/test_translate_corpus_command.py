@@ -82,7 +82,7 @@ def test_an_interrupted_corpus_is_finished_by_the_same_command(
         *command, "--beam", 2
     )
     (folder / "2.jsonl").write_text((folder / "2.jsonl").read_text().replace("Hund", "Katze", 1))
-    assert "was made of something else: input.sha256: " in refusal(*command)
+    assert "was made with another input or other options: input.sha256: " in refusal(*command)
 
 
 def test_what_a_worker_cannot_do_is_told_as_an_error_of_the_command(

@@ -164,7 +164,7 @@ def test_rows_without_a_translation_keep_their_place_and_are_told_with_the_reaso
         ("[1]", "is not a JSON object"),
         ('{"id": 7}', "has no text under 'text'"),
         ('{"id": 8, "text": null}', "has no text, but another value, in 'text'"),
-        ('{"text": "der", "translation": "the"}', "has a key 'translation' already"),
+        ('{"text": "der", "translation": "the"}', "already has a key 'translation'"),
         (json.dumps({"id": 9, "text": "der " * 40}), "takes at most 12"),
         ('{"text": "der\\u0000 Hund"}', "holds a NUL byte"),
     ]
@@ -341,8 +341,8 @@ def test_a_row_of_a_table_that_is_no_text_keeps_its_place(run: Path, tmp_path: P
     ("columns", "message"),
     [
         ({"column": "nothing"}, "no column 'nothing'. It has: text, number"),
-        ({"column": "number"}, "is no text, but int64"),
-        ({"into": "number"}, "has a column 'number' already"),
+        ({"column": "number"}, "is not text but int64"),
+        ({"into": "number"}, "already has a column 'number'"),
     ],
 )
 def test_tables_without_the_columns_are_refused(columns: dict[str, str], message: str, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_tables_without_the_columns_are_refused(columns: dict[str, str], message
         ({"column": "nothing"}, "no text 'nothing'. The first one has: id, body"),
         ({"column": "id"}, "no text 'id'"),
         ({"column": "body.fr"}, "no text 'body.fr'"),
-        ({"column": "body.de", "into": "id"}, "has a key 'id' already"),
+        ({"column": "body.de", "into": "id"}, "already has a key 'id'"),
     ],
 )
 def test_objects_without_the_keys_are_refused(columns: dict[str, str], message: str, tmp_path: Path) -> None:

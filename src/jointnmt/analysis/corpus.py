@@ -139,7 +139,7 @@ class LengthComparison:
     """Comparisons by each metric, and by `nll` if likelihoods are given; none for an empty bucket."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return asdict(self)
 
 

@@ -120,7 +120,7 @@ class CellInspection:
     alignment: float
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {
             "attention": {name: array.tolist() for name, array in self.attention.items()},
             "entropy": {name: array.tolist() for name, array in self.entropy.items()},

@@ -33,7 +33,7 @@ class LexicalStudy:
     """Run, settings and amount of text of the measurements, as JSON-compatible values."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {**self.facts, "measured": [asdict(each) for each in self.measurements]}
 
 

@@ -30,7 +30,7 @@ class RayPool:
         self._workers = workers
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """As `jointnmt.data.pool.Pool.map`."""
+        """See `jointnmt.data.pool.Pool.map`."""
         count = min(self._workers or max(room_for_workers("cpu", 1)[0], 1), len(jobs))
         reference = ray.put(function)
         worker: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=RETRIES)(_Worker)

@@ -95,7 +95,7 @@ class EpochText:
     """
 
     lengths: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-    """As `TokenStore.lengths`."""
+    """Lengths as in `TokenStore.lengths`."""
     _store: TokenStore
     _sides: Sequence[_Segmented]
     _as_stored: npt.NDArray[np.bool_]
@@ -117,7 +117,7 @@ class EpochText:
         return cls((lengths[0].astype(np.int32), lengths[1].astype(np.int32)), store, sides, as_stored)
 
     def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
-        """As `TokenStore.pairs`."""
+        """The pairs with these numbers; see `TokenStore.pairs`."""
         source, target = self._sides
         return [
             self._store.pairs([index])[0] if self._as_stored[index] else (source.ids(index), target.ids(index))

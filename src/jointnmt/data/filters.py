@@ -13,7 +13,7 @@ from jointnmt.config import Config
 
 
 class FilterConfig(Config):
-    """What to do with bad lines, and which good pairs to leave out. Lengths are in pieces, end mark included."""
+    """Treatment of bad lines, and filters of good pairs. Lengths are in pieces, end mark included."""
 
     invalid: Literal["error", "drop"] = Field(
         "error",

@@ -36,7 +36,7 @@ class ThisProcess:
     """Runs one job after the other in this process."""
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """As `Pool.map`."""
+        """See `Pool.map`."""
         yield from map(function, jobs)
 
 
@@ -47,7 +47,7 @@ class Processes:
         self._count = count
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """As `Pool.map`."""
+        """See `Pool.map`."""
         # Processes are spawned, not forked: a fork of a process with threads, such as those of torch, may hang.
         others = set(multiprocessing.active_children())
         count = min(self._count, len(jobs))

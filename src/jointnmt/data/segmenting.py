@@ -160,7 +160,7 @@ def _record_batch(chunk: Sequence[Pair], ids: Segmented, schema: Any) -> Any:
 
 
 def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
+    """Offsets of the rows of ids, and the end of the last one; lengths count end marks, which are not stored."""
     return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
 
 

@@ -43,7 +43,7 @@ class SuiteResult:
         return "item" if self.suite.by_item else "pair"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {
             "suite": self.suite.name,
             "kind": self.suite.kind,
@@ -95,7 +95,7 @@ class PairedDifference:
         return cls(Accuracy.of(other), decided[True, False], decided[False, True], p_value)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {**self.accuracy.plain(), "lost": self.lost, "gained": self.gained, "p_value": self.p_value}
 
 
@@ -108,7 +108,7 @@ class PairedDifferences:
     """Differences by name of breakdown and group."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         breakdowns = {
             name: {"groups": [{"group": group, **difference.plain()} for group, difference in groups.items()]}
             for name, groups in self.breakdowns.items()

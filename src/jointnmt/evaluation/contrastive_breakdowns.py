@@ -39,7 +39,7 @@ class Accuracy:
         return cls(counts[True], counts.total())
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"right": self.right, "total": self.total, "accuracy": self.value}
 
 
@@ -61,7 +61,7 @@ class Group:
         return Accuracy.of(self.decisions)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         values = {"group": self.name, **self.accuracy.plain()}
         if self.frequency is not None:
             values |= {"frequency": self.frequency.sense, "relative_frequency": self.frequency.relative}
@@ -78,7 +78,7 @@ class Breakdown:
     """Number of decisions without a group, because the suite does not give it."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"groups": [group.plain() for group in self.groups], "left_out": self.left_out}
 
 

@@ -45,7 +45,7 @@ class ScoredItem:
         return sum(self.reference.value(rule) == contrast.value(rule) for contrast in self.contrasts)
 
     def plain(self, rule: Rule) -> dict[str, Any]:
-        """As JSON-compatible values, with log-probability and number of tokens, from which both rules follow."""
+        """The fields as JSON-compatible values, with log-probability and number of tokens, which give both rules."""
         item, beaten = self.item, self.beaten(rule)
         values: dict[str, Any] = {"item": item.number, "place": item.place}
         known = {"word": item.word, "sense": item.sense, "origin": item.origin}

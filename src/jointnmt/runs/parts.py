@@ -62,7 +62,7 @@ class Parts:
         return cls(configuration, hash_files(segmentation))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"configuration": self.configuration.plain(), "segmentation": self.segmentation}
 
     def check(self, values: Mapping[str, Any], weights: Path) -> None:

@@ -37,7 +37,7 @@ class Selection:
         return tuple(scored.step for scored in finite or self.best)
 
     def plain(self) -> dict[str, object]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"best": [[scored.step, scored.score] for scored in self.best], "stale": self.stale}
 
     @classmethod

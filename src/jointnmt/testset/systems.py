@@ -120,7 +120,7 @@ class Evaluation:
             )
 
     def plain(self, num_examples: int = 0) -> dict[str, Any]:
-        """As JSON-compatible values; a system of several runs has the values of each under `runs`."""
+        """The fields as JSON-compatible values; a system of several runs has the values of each under `runs`."""
         systems = [_plain(system, scores) for system, scores in zip(self.systems, self.scores, strict=True)]
         values: dict[str, Any] = {"language": self.language, "systems": systems}
         if self.comparisons:

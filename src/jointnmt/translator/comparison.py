@@ -26,7 +26,7 @@ class ModelComparison:
     pieces may differ from those that search found."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {
             "source": self.source,
             "models": list(self.scores),

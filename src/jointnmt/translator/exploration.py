@@ -42,7 +42,7 @@ class TracedSearch:
     """The finished hypotheses as text, best first."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         nodes = [
             {"id": node["number"], "piece": piece} | {key: node[key] for key in node if key not in ("number", "token")}
             for node, piece in zip(map(asdict, self.tree.nodes), self.pieces, strict=True)

@@ -44,7 +44,7 @@ class Candidate:
         return float(sum(self.token_log_probabilities))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         values: dict[str, Any] = {
             "translation": self.text,
             "score": self.score,
@@ -114,7 +114,7 @@ class Translation:
         return self.candidates[0].text if self.candidates else ""
 
     def plain(self, with_n_best: bool = False) -> dict[str, Any]:
-        """As JSON-compatible values: the best candidate and, if asked for, all of them under `n_best`."""
+        """The fields as JSON-compatible values: the best candidate and, if asked for, all of them under `n_best`."""
         best = (self.candidates[0] if self.candidates else NOTHING).plain()
         values = {"source": self.source, **best, "source_tokens": list(self.source_tokens)}
         if with_n_best:
@@ -238,7 +238,7 @@ class ScoredTranslation:
         return float(sum(self.token_log_probabilities))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         values: dict[str, Any] = {
             "source": self.source,
             "target": self.target,
