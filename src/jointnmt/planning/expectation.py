@@ -18,7 +18,7 @@ LITTLE = 100_000
 
 
 def expected_bleu(pairs: int) -> float:
-    """BLEU on the bundled corpus with so many pairs, linear in their logarithm between measurements; below, in pairs."""
+    """BLEU on the bundled corpus with so many pairs: log-linear between measurements, proportional to pairs below."""
     if pairs <= MEASURED[0][0]:
         return MEASURED[0][1] * pairs / MEASURED[0][0]
     for (fewer, low), (more, high) in pairwise(MEASURED):
