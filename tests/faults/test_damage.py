@@ -128,7 +128,7 @@ def test_a_damaged_store_is_made_anew(trained: Path, commands: Commands, tmp_pat
         changed = damage(copy / name, kind, dice)
         outcome = train(commands, trained, run, cache=copy)
         complaint = outcome.complaint or differs(outcome, run, trained / "whole-recipe", name)
-        if not complaint and changed and (outcome.code or "is segmented anew" not in outcome.said):
+        if not complaint and changed and (outcome.code or "is segmented again" not in outcome.said):
             complaint = f"not made anew: {outcome.said}"
         failures += [f"{name}, {kind}: {complaint}"] if complaint else []
         count += changed

@@ -260,7 +260,7 @@ def test_another_training_and_damage_are_refused(experiment: Experiment, tmp_pat
     listed = json.loads((mirror / LIST).read_text())
     for name in ("../beside", "/elsewhere", "checkpoints/../../beside"):
         (mirror / LIST).write_text(json.dumps({**listed, "files": {name: "0" * 64}}))
-        with pytest.raises(ModelError, match=f"'{name}' is no file of a RUN"):
+        with pytest.raises(ModelError, match=f"'{name}' is not a file of a RUN"):
             Mirror(str(mirror)).pull(tmp_path / "copy")
     (mirror / LIST).write_text('{"step": 4}')
     with pytest.raises(ModelError, match=LIST):

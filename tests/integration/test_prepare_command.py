@@ -116,4 +116,4 @@ def test_a_bad_line_is_told_by_workers_of_ray_as_it_is_here(recipe: Path) -> Non
 def test_the_address_of_no_cluster_is_refused(recipe: Path, tmp_path: Path) -> None:
     called = CliRunner().invoke(app, ["prepare", str(recipe), "--out", str(tmp_path / "run"), "--address", "nowhere"])
     assert called.exit_code == 2
-    assert "is no address of a cluster" in " ".join(called.output.split())
+    assert "is not an address of a cluster" in " ".join(called.output.split())

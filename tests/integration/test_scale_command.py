@@ -234,7 +234,7 @@ def test_what_cannot_be_scaled_is_refused_before_training(folder: Path, tmp_path
     refused = {
         "data.validation names no text": ["--out", tmp_path / "x", "--set", "data.validation=[]"],
         "--ratio 1: must be a number above 1": ["--out", tmp_path / "x", "--ratio", 1],
-        "is a run itself": ["--out", tmp_path / "run"],
+        "is itself a run": ["--out", tmp_path / "run"],
     }
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "experiment.yaml").touch()

@@ -373,7 +373,7 @@ def test_limits_mean_the_sentences_of_lines_that_are_split(runs: dict[str, Path]
         for path in ("/v1/translate", "/v1/translate/stream"):
             assert "has 16 sentences; at most 12" in error(client, path, texts=[line, line], split="always")
             told = client.post(path, json={**stream, "num_best": 3}).text.splitlines()
-            assert "at most 300 are told" in json.loads(told[0])["error"], "of a stream, that line alone"
+            assert "at most 300 are returned" in json.loads(told[0])["error"], "of a stream, that line alone"
             assert len(told) == (2 if "stream" in path else 1)
 
 
@@ -677,7 +677,7 @@ def test_a_fault_is_counted_as_one(runs: dict[str, Path], monkeypatch: pytest.Mo
     with TestClient(create_app(shared), raise_server_exceptions=False) as client:
         of_translate = client.post("/translate", json={"q": "der Hund", "source": "de", "target": "en"})
         for route, answer in (("/languages", client.get("/languages")), ("/translate", of_translate)):
-            assert answer.status_code == 500 and "fault of the server" in answer.json()["error"]
+            assert answer.status_code == 500 and "Internal error of the server" in answer.json()["error"]
             assert f'jointnmt_requests_total{{route="{route}",status="500"}} 1.0' in client.get("/metrics").text
 
 

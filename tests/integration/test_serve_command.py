@@ -84,7 +84,7 @@ def test_sighup_loads_what_has_changed_and_drops_no_request(tmp_path: Path, run:
         try:
             shutil.copy(other / "model.safetensors", run / "model.safetensors")
             server.signal(signal.SIGHUP)
-            server.wait_for("loaded main anew")
+            server.wait_for("reloaded main")
         finally:
             stop.set()
             for thread in threads:
@@ -93,7 +93,7 @@ def test_sighup_loads_what_has_changed_and_drops_no_request(tmp_path: Path, run:
         assert translate(server.url) == new
         (run / "model.safetensors").write_bytes(b"damaged")
         server.signal(signal.SIGHUP)
-        server.wait_for("main stays as it was")
+        server.wait_for("main cannot be reloaded and stays unchanged")
         assert translate(server.url) == new
         metrics = httpx.get(f"{server.url}/metrics").text
         assert 'jointnmt_reloads_total{outcome="loaded"} 1.0' in metrics
@@ -145,7 +145,7 @@ def test_a_model_that_cannot_be_looked_at_stays_as_it_was(
     server = Server(shared, "cpu", "float32")
     monkeypatch.setattr("jointnmt.serving.models.fingerprint", lambda _: (tmp_path / "gone").stat())
     asyncio.run(shared.models.reload(server._load))
-    assert "main stays as it was" in caplog.text
+    assert "main cannot be reloaded and stays unchanged" in caplog.text
 
 
 def test_the_time_to_drain_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,11 +143,11 @@ def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> 
         torch.testing.assert_close(tensor, (one[name] + other[name]) / 2)
     assert call("average", run, "--out", tmp_path / "x").exit_code == 2
     assert call("average", run, "--last", 99, "--out", tmp_path / "x").exit_code == 4
-    assert "makes it again" not in result.output
+    assert "overwrites it" not in result.output
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     own = call("average", copy, "--best", 2, "--out", copy / "model.safetensors")
-    assert "`jointnmt train` with this RUN makes it again" in " ".join(own.output.split())
+    assert "`jointnmt train` with this RUN overwrites it" in " ".join(own.output.split())
 
 
 def test_average_of_nothing_or_into_a_folder_is_refused(tmp_path: Path) -> None:

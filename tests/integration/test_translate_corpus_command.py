@@ -74,13 +74,15 @@ def test_an_interrupted_corpus_is_finished_by_the_same_command(
     assert [row["english"] for row in found] == Translator.load(run, "cpu").translate(texts)
     assert not (out / "_untranslated").exists()
     log = said.read_text()
-    assert f"goes on after {3 * len(done)} of {ROWS} rows" in log
+    assert f"continuing after {3 * len(done)} of {ROWS} rows" in log
     assert f"translated: {ROWS} of {ROWS} rows, " in log and " a second" in log
     assert "Traceback" not in log and "Warning" not in log
 
-    assert "was made of something else: options.search.beam_size: 3 -> 2" in refusal(*command, "--beam", 2)
+    assert "was made with another input or other options: options.search.beam_size: 3 -> 2" in refusal(
+        *command, "--beam", 2
+    )
     (folder / "2.jsonl").write_text((folder / "2.jsonl").read_text().replace("Hund", "Katze", 1))
-    assert "was made of something else: input.sha256: " in refusal(*command)
+    assert "was made with another input or other options: input.sha256: " in refusal(*command)
 
 
 def test_what_a_worker_cannot_do_is_told_as_an_error_of_the_command(
@@ -95,14 +97,14 @@ def test_what_a_worker_cannot_do_is_told_as_an_error_of_the_command(
 
 def test_a_folder_within_the_input_is_refused(run: Path, rows: tuple[Path, list[str]]) -> None:
     command = ["translate-corpus", run, rows[0], "--out", rows[0] / "out", "--column", "german"]
-    assert "lies within the input" in refusal(*command) and not (rows[0] / "out").exists()
+    assert "is within the input" in refusal(*command) and not (rows[0] / "out").exists()
 
 
 def test_a_cluster_that_is_not_there_is_told(run: Path, rows: tuple[Path, list[str]], tmp_path: Path) -> None:
     said = tmp_path / "said"
     command = ["translate-corpus", run, rows[0] / "2.jsonl", "--out", tmp_path / "out", "--column", "german"]
     assert start_command(said, *command, "--address", "127.0.0.1:1").wait(300) == 2, said.read_text()
-    assert "there is no cluster of Ray to be reached" in said.read_text()
+    assert "no Ray cluster can be reached" in said.read_text()
 
 
 def test_a_worker_of_more_cores_than_there_are_is_refused(

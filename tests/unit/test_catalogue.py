@@ -116,7 +116,7 @@ def test_what_is_all_there_needs_neither_network_nor_copy(local: Path, to: Path)
 def test_another_file_in_its_place_is_not_overwritten(local: Path, to: Path) -> None:
     to.mkdir(parents=True)
     (to / "valid.en").write_text("mine\n")
-    with pytest.raises(DataError, match=r"valid\.en: is there already") as caught:
+    with pytest.raises(DataError, match=r"valid\.en: exists") as caught:
         prepare(CORPUS, to, local)
     assert hashlib.sha256(b"mine\n").hexdigest() in str(caught.value)
     assert CORPUS.files[3].sha256 in str(caught.value)
@@ -358,7 +358,7 @@ def test_the_command_prepares_and_reports_on_standard_error(invoke: Invoke, loca
     [
         (["nosuch", "--out", "x"], "nosuch: there is no such corpus in the catalogue. It has: multi30k, tatoeba-de-en"),
         (["multi30k"], "--out is missing"),
-        (["--out", "x"], "--out: say of which corpus"),
+        (["--out", "x"], "--out: name the corpus"),
     ],
 )
 def test_wrong_usage_is_2(

@@ -261,7 +261,7 @@ def test_a_state_that_may_be_whole_is_not_removed(
         patched.setattr(safetensors, "safe_open", fail)
         if error is None:
             patched.setattr(checkpoint, "VERSION", 0)
-        with pytest.raises(ModelError, match=r"last\.safetensors.+may be whole: make the file readable, or delete"):
+        with pytest.raises(ModelError, match=r"last\.safetensors.+may be intact: make the file readable, or delete"):
             directory.states.read(remove_damaged=True)
         if error is not None:
             with pytest.raises(ModelError, match="cannot be read"):

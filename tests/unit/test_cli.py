@@ -106,7 +106,7 @@ def test_one_name_for_one_thing() -> None:
 @pytest.mark.parametrize("name", ["translate", "score", "align", "contrast", "evaluate", "analyse", "report"])
 def test_help_says_where_results_depend_on_their_batch(invoke: Invoke, name: str) -> None:
     shown = " ".join(invoke(name, "--help").output.replace("│", " ").split())
-    assert "results in float16, on a GPU, or without the CPU kernels depend a little on" in shown
+    assert "results in float16, on a GPU, or without the CPU kernels depend slightly on" in shown
 
 
 def test_help_and_completion_do_not_wait_for_torch() -> None:

@@ -284,7 +284,7 @@ def test_a_source_of_nothing_is_named(invoke: Invoke, suite: Path, monkeypatch: 
     )
     result = invoke(suite)
     assert result.exit_code == 3
-    assert f"{suite}: item 2: the source holds nothing" in result.stderr
+    assert f"{suite}: item 2: the source is empty for the model" in result.stderr
 
 
 def test_the_other_rule_needs_no_scoring(invoke: Invoke, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,8 +159,8 @@ def test_items_that_one_member_does_not_take_are_skipped(folder: Path, runs: tup
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"targets": TARGET_WORDS[1:]}, "one writes 13 pieces, the other 12"),
-        ({"targets": [*TARGET_WORDS[1:], "mouse"]}, r"piece \d+ is '.*' of one and '.*' of the other"),
+        ({"targets": TARGET_WORDS[1:]}, "one has 13 pieces, the other 12"),
+        ({"targets": [*TARGET_WORDS[1:], "mouse"]}, r"piece \d+ is '.*' in one and '.*' in the other"),
         ({"languages": ("fr", "en")}, "one translates de-en, the other fr-en"),
         ({"lowercase": True}, "their segmentations differ in lowercase"),
     ],
@@ -192,7 +192,7 @@ def test_a_run_given_twice_is_refused(folder: Path) -> None:
 
 def test_what_an_ensemble_has_not_is_refused(folder: Path) -> None:
     ensemble = load("c", "a")
-    one = r"An ensemble cannot be looked into as one model"
+    one = r"An ensemble cannot be inspected as one model"
     with pytest.raises(ConfigurationError, match=one):
         list(ensemble.translate_stream(SOURCES, TranslationOptions(gates=True)))
     with pytest.raises(ConfigurationError, match=one):
@@ -201,7 +201,7 @@ def test_what_an_ensemble_has_not_is_refused(folder: Path) -> None:
         inspect_pair(ensemble, SOURCES[0], TARGETS[0])
     with pytest.raises(ConfigurationError, match="cannot be saved as one model"):
         ensemble.save_pretrained(folder / "saved")
-    with pytest.raises(ConfigurationError, match="their alignments have no mean"):
+    with pytest.raises(ConfigurationError, match="their alignments cannot be averaged"):
         list(load("a", "other").align_stream(SOURCES, TARGETS))
 
 
@@ -306,9 +306,9 @@ def test_a_server_translates_by_an_ensemble(folder: Path) -> None:
             asked("/v1/search", name, source=SOURCES[0], prefix="the")
             asked("/v1/alternatives", name, source=SOURCES[0], prefix="the")
             for route in ("attention", "inspect"):
-                assert "Take one of its runs" in asked(f"/v1/{route}", name, 400, source=SOURCES[0])["error"]
+                assert "Use one of its runs" in asked(f"/v1/{route}", name, 400, source=SOURCES[0])["error"]
         refused = asked("/v1/translate", "mixed", 400, texts=[SOURCES[0]], alignments=True)
-        assert "their alignments have no mean" in refused["error"]
+        assert "their alignments cannot be averaged" in refused["error"]
         told = {each["name"]: each for each in client.get("/v1/models").json()["models"]}
         assert [each["has_alignments"] for each in told.values()] == [True, False, True]
         assert told["a+b"]["family"] == "reformer-fast + transformer"
@@ -326,5 +326,5 @@ def test_an_ensemble_is_loaded_anew_if_one_of_its_models_has_changed(folder: Pat
 def test_servers_name_the_runs_of_ensembles(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="are joined by"):
         named_paths(["a+"])
-    with pytest.raises(ConfigurationError, match=r"a model named a\+b is given already"):
+    with pytest.raises(ConfigurationError, match=r"a model named a\+b is already given"):
         named_paths(["a+b", "a+b"])

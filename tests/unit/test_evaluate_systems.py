@@ -169,7 +169,7 @@ def test_what_cannot_be_compared_by_likelihood_is_named(invoke: Invoke, tmp_path
         "cpu",
     ]
     found = invoke("--hypothesis", "file", *runs, *words)
-    assert "file: no run of it is known, so nll and perplexity are compared with nothing" in found.stderr
+    assert "file: its run is not given, so nll and perplexity are not compared" in found.stderr
     assert "reference: 2 of 12 lines are empty" in found.stderr
     assert "file: 12 of 12 lines are empty" in found.stderr
     assert "lower case" not in found.stderr
@@ -179,7 +179,7 @@ def test_edges_are_checked_before_anything_is_translated(invoke: Invoke) -> None
     edges = ["--length-edges", 9, "--length-edges", 5]
     refused = invoke(*GROUPED, "--source", "source", "--by-length", *edges)
     assert refused.exit_code == 2
-    assert "Edges of buckets must rise, from above 1: 9, 5." in refused.stderr
+    assert "Bucket edges must increase, from above 1: 9, 5." in refused.stderr
     assert "comparing" not in refused.stderr
     assert "is for --by-length" in invoke(*GROUPED, "--length-edges", 5).stderr
 

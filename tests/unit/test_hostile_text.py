@@ -164,7 +164,7 @@ def test_a_translation_to_a_file_goes_on(
     interrupt(lines)
     stopped = invoke(*arguments)
     assert stopped.exit_code == 130
-    assert "the same command with --resume goes on" in " ".join(stopped.stderr.split())
+    assert "the same command with --resume continues" in " ".join(stopped.stderr.split())
     part = source.with_name("out.part")
     part.write_bytes(part.read_bytes()[: part.stat().st_size - lost])
     interrupt(None)
@@ -173,7 +173,7 @@ def test_a_translation_to_a_file_goes_on(
     assert out.read_bytes() == whole.read_bytes()
     assert {path.name for path in source.parent.iterdir()} == {"text.de", "whole", "out"}
     if lines == 20 and not form:
-        assert "goes on after line 19" in " ".join(result.stderr.split())
+        assert "continuing after line 19" in " ".join(result.stderr.split())
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_sampling_is_a_keyword(translator: Translator) -> None:
 
 
 def test_wrong_options_are_refused(translator: Translator) -> None:
-    with pytest.raises(TypeError, match="beam is no option of a translation: did you mean beam_size"):
+    with pytest.raises(TypeError, match="beam is not an option of a translation: did you mean beam_size"):
         translator.translate(TEXTS, beam=3)
     with pytest.raises(TypeError, match="give num_best=2 to translate itself"):
         translator.translate(TEXTS, TranslationOptions(num_best=2))
@@ -93,7 +93,7 @@ def test_records_are_rows_of_a_table(translator: Translator) -> None:
 
 
 def test_attention_is_of_one_text(translator: Translator) -> None:
-    with pytest.raises(TypeError, match="of one text"):
+    with pytest.raises(TypeError, match="takes one text"):
         translator.attention(TEXTS)  # type: ignore[arg-type]
 
 
@@ -149,7 +149,7 @@ def test_values_are_what_a_recipe_in_the_working_directory_says(
     assert values["extends"], "they stay as they were"
     values["data"]["source_language"] = "german"
     for refused, said in (
-        (values, "recipe: data.source_language: 'german' is no language code"),
+        (values, "recipe: data.source_language: 'german' is not a language code"),
         ({"extends": "missing.yaml"}, "recipe: extends a recipe that cannot be read"),
     ):
         with pytest.raises(ConfigurationError, match=said):

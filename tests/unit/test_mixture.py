@@ -150,13 +150,13 @@ def test_a_line_without_a_tag_is_warned_of_once_if_the_model_has_seen_tagged_tex
     translator = Translator.load(run)
     list(translator.translate_stream(["", "<bt> wort1"]))
     list(translator.translate_stream(["wort1"], TranslationOptions(tag="<bt>")))
-    assert "no tag" not in caplog.text
+    assert "without a tag" not in caplog.text
     assert len(list(translator.translate_stream(["<bt> wort1", "wort1", "wort2"]))) == 3
-    assert caplog.text.count("no tag") == 1 and "Text 2 begins with no tag" in caplog.text
+    assert caplog.text.count("without a tag") == 1 and "Text 2 begins without a tag" in caplog.text
     translator.experiment.data.train[0].__dict__["tag"] = None  # then text without a tag is what it knows, too
     caplog.clear()
     list(translator.translate_stream(["wort1"]))
-    assert "no tag" not in caplog.text
+    assert "without a tag" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
@@ -188,7 +188,7 @@ def test_a_segmentation_without_its_tags_is_damaged(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"tag": "2en"}, "a tag should be a word in angle brackets"),
-        ({"tag": "<pad>"}, "no special piece"),
+        ({"tag": "<pad>"}, "not a special piece"),
         ({"tag": "<a b>"}, "a tag should be a word"),
         ({"weight": 0}, "more than 0"),
     ],

@@ -160,7 +160,7 @@ def test_an_interrupted_command_goes_on(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(probing, "train_round", interrupted)
     stopped = probe(folder, "--json")
     assert stopped.exit_code == 130
-    assert "round 2 is not finished" in " ".join(stopped.stderr.split())
+    assert "round 2 was interrupted" in " ".join(stopped.stderr.split())
     resumed = probe(folder, "--json")
     assert len(rounds) == 3
     assert json.loads(resumed.stdout) == json.loads(whole.stdout)
@@ -179,7 +179,7 @@ def test_tags_of_a_model_of_which_nothing_is_measured_by_class_are_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TranslationModel, "has_shortcuts", False)
-    tags, warning = {"source_tags": "tags.de"}, "tags are without effect"
+    tags, warning = {"source_tags": "tags.de"}, "tags have no effect"
     assert warning in probe(folder, "--set", "max_rounds=0", **tags).stderr
     assert warning not in probe(folder, "--set", "max_rounds=1", **tags).stderr
 
@@ -264,7 +264,7 @@ def test_a_shared_model_does_not_take_what_lies_in_the_current_folder(
     run.write_experiment(run.read_experiment().model_copy(update={"data": data}))
     result = probe(folder, "--set", "max_rounds=0")
     assert result.exit_code == 3, result.output
-    assert "does not say where its data.train (train.de, train.en) is" in " ".join(result.stderr.split())
+    assert "does not state where its data.train (train.de, train.en) is" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_pairs_that_stand_the_wrong_way_round_are_found(tmp_path: Path, every: i
     assert not (found & ~np.array(turned)).any()
     assert found.sum() > 0.97 * sum(turned)
     assert set(checked.counts()) == {"exchanged"}
-    assert f"the sides of {found.sum()} pairs stand the wrong way round" in " ".join(checked.notes)
+    assert f"the sides of {found.sum()} pairs are exchanged" in " ".join(checked.notes)
 
 
 def test_a_clean_copy_has_the_good_pairs_and_an_account_of_the_others(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_text_that_does_not_belong_together(tmp_path: Path) -> None:
     targets = [target for _, target in PAIRS]
     random.Random(1).shuffle(targets)
     (checked,) = check(table(tmp_path / "a.tsv", [(a, b) for (a, _), b in zip(PAIRS, targets, strict=True)]))
-    assert any("do these lines belong together" in note for note in checked.notes)
+    assert any("check that these lines belong together" in note for note in checked.notes)
 
 
 def test_each_part_is_compared_with_the_parts_before_which_it_is_measured(tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_html_and_invisible_characters_are_noted(tmp_path: Path) -> None:
     (checked,) = check(path)
     assert checked.counts() == {}
     assert [note.removeprefix(f"{path}: ") for note in checked.notes] == [
-        "pairs with tags or entities of HTML, such as <b>: 2. They are taken as they stand: remove tags and entities, "
-        "unless translations are to have them",
+        "pairs with tags or entities of HTML, such as <b>: 2. They are kept: remove tags and entities, "
+        "unless translations should have them",
         "pairs with invisible characters, such as soft hyphens, which no model sees: 1",
     ]
 
@@ -274,7 +274,7 @@ def test_units_that_lack_a_region_are_counted(tmp_path: Path) -> None:
     path.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
     (text,) = gather_texts([path], source="de", target="en-GB")
     assert [pair.target for pair in text.pairs()] == ["colour", "color", "colour"]
-    assert text.notes == (f"{path}: 1 of 3 units have no en-GB; taken are 1 of en-US",)
+    assert text.notes == (f"{path}: 1 of 3 units have no en-GB; 1 of en-US are used",)
 
 
 def test_translations_in_another_variant_of_a_language_are_counted(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_languages_are_chosen_out_of_a_memory_of_several(
     pair = next(turned.pairs())
     assert (pair.source, pair.target) == first
     named = said.get("columns") or ("source" in said and "target" in said)
-    assert bool(named) != any("read are the languages" in note for note in text.notes)
+    assert bool(named) != any("the languages" in note for note in text.notes)
 
 
 @pytest.mark.parametrize("said", [{"source": "it"}, {"columns": ["0", "1"]}])
@@ -440,7 +440,7 @@ def test_a_table_all_of_whose_cells_are_in_quotes_is_read_without_them(tmp_path:
     (text,) = gather_texts([table(tmp_path / "a.tsv", [*quoted, ('"Er sagte ""ja""."', '"He said yes."')])])
     *pairs, last = ((pair.source, pair.target) for pair in text.pairs())
     assert pairs == PAIRS[:50] and last == ('Er sagte "ja".', "He said yes.")
-    assert "cells are in quotes, which are taken off" in " ".join(text.notes)
+    assert "cells are in quotes, which are removed" in " ".join(text.notes)
 
 
 def test_encodings_that_differ_in_the_letters_at_hand_are_both_named(tmp_path: Path) -> None:
@@ -530,7 +530,7 @@ def test_lines_that_end_in_cr_alone_are_told(tmp_path: Path) -> None:
 
 def test_lines_without_tabs_are_no_pairs(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a b c\nd e f\n")
-    with pytest.raises(ConfigurationError, match="one column, so there are no pairs"):
+    with pytest.raises(ConfigurationError, match="one column, so it holds no pairs"):
         gather_texts([tmp_path / "a.tsv"])
 
 
@@ -596,7 +596,7 @@ def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Pat
         ("a.de", b"\n\n", "is empty"),
         ("a.de", b"\xef\xbb\xbf\r\n", "is empty"),
         ("a.de", b"\xff\xfe\n\0 \0", "is empty"),
-        ("a.tmx", b"<?xml version='1.0'?><tmx version='1.4'><header/><body/></tmx>", "is empty: there is no pair"),
+        ("a.tmx", b"<?xml version='1.0'?><tmx version='1.4'><header/><body/></tmx>", "contains no pair"),
         ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "is a PDF, not text"),
         ("a.tsv", b"PK\x03\x04\x14", "document of an office program, not text"),
         ("a.parquet", b"PAR1\x15\x04", "a Parquet table, not text"),
@@ -628,7 +628,7 @@ def test_one_file_of_lines_lacks_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "advice"), [("a.xlsx", "as .csv"), ("a.json", "as .jsonl")])
 def test_files_of_unread_kinds_are_told_how_to_be_saved(tmp_path: Path, name: str, advice: str) -> None:
     (tmp_path / name).write_text('"ja","yes"\n', encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=f"is not read in this format.*{advice}"):
+    with pytest.raises(ConfigurationError, match=f"this format is not read.*{advice}"):
         gather_texts([tmp_path / name])
 
 
@@ -652,7 +652,7 @@ def test_deep_json_is_no_file_of_pairs(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused_as_it_can_be_read_only_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         gather_texts([tmp_path / "pipe"])
 
 
@@ -674,7 +674,7 @@ def test_a_text_that_is_shifted_everywhere_is_told_in_a_few_lines() -> None:
     text = TextReport("mine.tsv", "train", 400, 360, (), (Finding("shifted", 40, ()),), blocks)
     shown = QualityReport(GERMAN, ENGLISH, (text,)).render()
     assert len(shown.splitlines()) < 20 and "and 30 more blocks" in shown
-    assert "line 11: translations stand 1 line later" in shown
+    assert "line 11: translations are 1 line later" in shown
 
 
 def test_a_short_word_in_a_name_is_no_language(tmp_path: Path) -> None:
@@ -694,7 +694,7 @@ def test_a_clean_copy_is_not_written_over_what_is_checked(tmp_path: Path) -> Non
     for side, code in enumerate(("de", "en")):
         (tmp_path / f"train.{code}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ConfigurationError, match=r"train\.de: would be written over, and is one of your files"):
+    with pytest.raises(ConfigurationError, match=r"train\.de: is one of your files and would be overwritten"):
         write_clean(check(*sorted(tmp_path.iterdir())), tmp_path / "." / "", ("de", "en"))
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

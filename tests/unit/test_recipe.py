@@ -129,7 +129,7 @@ def test_another_family_drops_the_keys_of_the_one_inherited(
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("German", r"data.source_language: 'German' is no language code \(is it de\?"),
+        ("German", r"data.source_language: 'German' is not a language code \(is it de\?"),
         ("ge", "'ge' is no"),
         ("xx", "'xx' is no"),
     ],

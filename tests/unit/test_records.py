@@ -107,7 +107,7 @@ def test_changed_records_are_computed_anew(
     assert [one["number"] for one in cached_records(translator, run, counting(started), lambda *each: None)] == [
         *range(8)
     ]
-    assert "is damaged from line" in caplog.text
+    assert "damaged from line" in caplog.text
     lines = content.splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]))
     assert cached_records(translator, run, counting(started), lambda *each: None)[:3] == first[:3]

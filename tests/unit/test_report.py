@@ -253,7 +253,7 @@ def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Pat
         ({"reference": "shifted"}, 3, "test.de:2: an empty line cannot have a target"),
         ({"out": "rep"}, 2, "its name ends in .html"),
         ({"twice": "first"}, 2, "same name"),
-        ({"twice": "other"}, 2, "not of the same languages: de-en, de-fr"),
+        ({"twice": "other"}, 2, "have different languages: de-en, de-fr"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder: Path, change: dict[str, str], code: int, message: str) -> None:

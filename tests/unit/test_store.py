@@ -324,7 +324,7 @@ def test_a_file_that_changes_while_it_is_segmented_makes_no_store(corpus: Corpus
         path.write_text("a\tb\n")
 
     monkeypatch.setattr("jointnmt.data.store.write_store", change)
-    with pytest.raises(DataError, match=r"0\.tsv: has changed while it was read"):
+    with pytest.raises(DataError, match=r"0\.tsv: changed while it was read"):
         corpus.build(train=[{"path": "0.tsv"}])
     monkeypatch.undo()
     assert len(corpus.build(train=[{"path": "0.tsv"}])) == 1
@@ -463,7 +463,7 @@ def test_any_changed_bit_is_noticed_and_the_store_made_anew(
     assert (content(again), again.report) == (expected, made.report)
     assert path.read_bytes() == before
     assert "this store is damaged" in caplog.text
-    assert "segmented anew" in caplog.text
+    assert "segmented again" in caplog.text
 
 
 def with_right_hashes(directory: Path) -> None:
@@ -505,7 +505,7 @@ def test_a_store_of_before_is_made_anew(corpus: Corpus, caplog: pytest.LogCaptur
     facts.pop("checksum")
     (made.directory / "store.json").write_text(json.dumps(facts))
     assert corpus.build().fingerprint == made.fingerprint
-    assert "kept no hashes" in caplog.text
+    assert "stored no hashes" in caplog.text
 
 
 def test_a_whole_store_is_opened_without_a_word(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:

@@ -81,7 +81,7 @@ def test_text_on_the_command_line_is_translated_at_once(
         ([tmp_path / "de"], "is a file. To translate its lines, name it by --input"),
         ([run], "is a RUN too. For an ensemble of several, write A+B"),
         (["package:tatoeba-de-en-transformer"], "is a RUN too"),
-        ([LINES[0], "--input", tmp_path / "de"], "either as text or by --input"),
+        ([LINES[0], "--input", tmp_path / "de"], "either as arguments or by --input"),
         (["--input", tmp_path / "de", "--input", tmp_path / "de"], "given twice"),
     ):
         result = invoke("translate", *refused)
@@ -264,7 +264,7 @@ def test_a_file_that_is_read_is_not_written_over(invoke: Invoke, tmp_path: Path,
     (tmp_path / f"en{unfinished}").symlink_to(source)
     read = ["--input", source] if command == "translate" else ["--source", source, "--target", source]
     result = invoke(command, *read, "--out", target)
-    assert result.exit_code == 2 and "would be written over it" in " ".join(result.stderr.split())
+    assert result.exit_code == 2 and "the result would overwrite it" in " ".join(result.stderr.split())
     assert source.read_text() == "und\n" and target.is_symlink() is not bool(unfinished)
 
 
@@ -310,7 +310,7 @@ def test_what_an_interrupted_call_has_left_is_not_discarded_in_silence(invoke: I
     (tmp_path / "de").write_text(TEXT)
     (tmp_path / "en.part").write_text("and\n")
     files = "--input", tmp_path / "de", "--out", tmp_path / "en"
-    assert "--resume would have gone on" in " ".join(invoke("translate", *files).stderr.split())
+    assert "--resume would have continued it" in " ".join(invoke("translate", *files).stderr.split())
     assert "--resume" not in invoke("translate", *files).stderr
 
 

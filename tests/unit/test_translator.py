@@ -168,12 +168,12 @@ def test_pieces_are_scored_as_search_chose_them(kind: str) -> None:
         assert score.token_log_probabilities == pytest.approx(expected, abs=1e-5)
     as_text = translator.score(LINES, [each.text for each in found])
     assert any(len(text.tokens) != len(score.tokens) for text, score in zip(as_text, scored, strict=True))
-    with pytest.raises(DataError, match=r"^input:1: the target holds 'zzz', which is no piece"):
+    with pytest.raises(DataError, match=r"^input:1: the target holds 'zzz', which is not a piece"):
         list(translator.score_stream(["und"], ["zzz"], pieces=True))
     marked = [" ".join(each.candidates[0].tokens) if each.candidates else "" for each in found]
     of_marked = translator.score_stream(LINES, marked, pieces=True)  # the end mark may be given, too
     assert [each.log_probability for each in of_marked] == [each.log_probability for each in scored]
-    with pytest.raises(DataError, match="'</s>', which is no piece"):
+    with pytest.raises(DataError, match="'</s>', which is not a piece"):
         list(translator.score_stream(["und"], ["</s> </s>"], pieces=True))
 
 
@@ -303,7 +303,7 @@ def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
         translator.translate(["die Katze", "der Hund"], prefixes="th")
     with pytest.raises(TypeError, match="a list of texts"):
         list(translator.align_stream("ab", "cd"))
-    with pytest.raises(TypeError, match="text 2 of those given is None, which is no str"):
+    with pytest.raises(TypeError, match="text 2 is None, but must be a str"):
         translator.translate(["die Katze", None])  # type: ignore[list-item]
 
 
@@ -332,7 +332,7 @@ def test_a_seed_is_for_sampling(translator: Translator) -> None:
 def test_a_split_that_cannot_happen_is_reported(segmentation: Segmentation, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make(segmentation).translate(["die Katze"], options(split="long", search=SearchConfig(max_length_offset=50)))
-    assert "No line is split as too long: this model takes any length" in caplog.text
+    assert "splits nothing: this model takes lines of any length" in caplog.text
     caplog.clear()
     limited = make(segmentation, model={"max_length": 9})
     with caplog.at_level(logging.WARNING):

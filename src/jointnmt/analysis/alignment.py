@@ -32,7 +32,7 @@ def align_words(
     linked to the source word of the greatest weight, or to none if the end mark's weight is greater.
 
     Args:
-        weights: of target pieces over source pieces, end marks last on both sides; rows sum to 1.
+        weights: weights of source pieces for target pieces, end marks last on both sides; rows sum to 1.
         source_words: the word of each source piece, without the end mark (`word_numbers`).
         target_words: the same for the target.
     """

@@ -1,4 +1,4 @@
-"""Attention weights of one translation: as matrices to draw (`attention_figures`), and as numbers."""
+"""Attention weights of one translation, as matrices for figures (`attention_figures`) and as numbers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ By = Literal["mean", "layer", "head"]
 
 @dataclass(frozen=True)
 class View:
-    """Which attention is shown: means over layers and heads or each of them; of all tokens or one."""
+    """Selection of attention to show: means over layers and heads or each of them; all tokens or one."""
 
     by: By = "mean"
     source: int | None = None
-    """The position of a source token, from 0, the end mark included: of attention from source to source, its row
-    alone, and on a grid that row under each target token (Li et al. 2020, Figure 5, left). None: all rows, on a grid
-    averaged over target positions."""
+    """Position of a source token, from 0, end mark included: only its row of source self-attention is shown, on a grid
+    under each target token (Li et al. 2020, Figure 5, left). None: all rows, on a grid averaged over target
+    positions."""
     target: int | None = None
-    """Likewise of a target token that has been read, 0 being the begin mark (Figure 5, right)."""
+    """Position of a target token as read by the decoder, 0 being the begin mark, to show its row of target
+    self-attention (Figure 5, right)."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Panel:
 
     title: str
     layer: int | None
-    """From 1; None: averaged, see `averaged_over`."""
+    """Layer, from 1; None: averaged, see `averaged_over`."""
     head: int | None
     averaged_over: str
     row_axis: str
@@ -46,7 +47,7 @@ class Panel:
 
     @property
     def subtitle(self) -> str:
-        """Layer and head, and what is averaged over."""
+        """Layer and head, and the axes that are averaged over."""
         places = [f"{name} {value}" for name, value in (("layer", self.layer), ("head", self.head)) if value]
         return ", ".join([*places, *([f"mean over {self.averaged_over}"] if self.averaged_over else [])])
 
@@ -65,14 +66,14 @@ class _Kind(NamedTuple):
     rows: _Axis
     columns: _Axis
     chosen: int | None = None
-    """The row to show."""
+    """Index of the row to show; None: all rows."""
     other: _Axis | None = None
 
 
 def self_attention_tokens(
     source_pieces: Sequence[str], target_pieces: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tokens that source and target attend among: source pieces and end mark; begin mark and target pieces."""
+    """The tokens of source and target self-attention: source pieces and end mark; begin mark and target pieces."""
     return (*source_pieces, EOS), (BOS, *target_pieces)
 
 
@@ -81,13 +82,12 @@ def attention_panels(
 ) -> list[Panel]:
     """The attention matrices of one teacher-forced translation.
 
-    `attn_weights` are of a batch of this one sentence pair. The pieces come without begin and end marks, which are
-    added here: the rows of an alignment are what the model predicts, the pieces and the end mark; the target's
-    attention to itself is among what the model has read by then, the begin mark and the pieces. An alignment has both
-    axes, and is shown whole whatever token is chosen.
+    `attn_weights` are those of a batch of this one sentence pair. The pieces are given without begin and end marks,
+    which are added here: rows of an alignment are the predicted tokens, pieces and end mark; target self-attention is
+    among the tokens read, begin mark and pieces. An alignment is always shown whole, whatever token is chosen.
 
     Raises:
-        ValueError: if `attn_weights` are not of a single sentence pair of these lengths.
+        ValueError: if `attn_weights` do not belong to a single sentence pair of these lengths.
     """
     source_tokens, read_tokens = self_attention_tokens(source_pieces, target_pieces)
     source, read = _Axis("source", source_tokens), _Axis("target read", read_tokens)
@@ -107,17 +107,17 @@ def attention_panels(
     for panel in panels:
         if panel.weights.shape != (len(panel.rows), len(panel.columns)):
             expected = f"{len(panel.rows)} rows and {len(panel.columns)} columns"
-            raise ValueError(f"{panel.title} has the shape {panel.weights.shape}, its pieces make {expected}")
+            raise ValueError(f"{panel.title} has the shape {panel.weights.shape}, but its pieces need {expected}")
     return panels
 
 
 def attention_numbers(
     attn_weights: AttentionMaps, source_pieces: Sequence[str], target_pieces: Sequence[str], view: View = View()
 ) -> dict[str, Any]:
-    """The panels as JSON-compatible values, and the attention of both axes of a grid without averaging the other axis.
+    """The panels as JSON-compatible values, and the attention along both axes of a grid, not averaged over the other.
 
     `source_attention[t][s]` are the weights of source position s over the source under target position t;
-    `target_attention[s][t]` those of target position t over what was read by then, under source position s. Both are
+    `target_attention[s][t]` those of target position t over the target read so far, under source position s. Both are
     averaged over layers and heads.
     """
     panels = attention_panels(attn_weights, source_pieces, target_pieces, view)

@@ -1,4 +1,4 @@
-"""The attention weights of one translation, drawn."""
+"""Figures of the attention weights of one translation."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ COLOUR_MAP = "cividis"  # perceptually uniform, also with colour vision deficien
 CELL = 0.26
 LETTER = 0.085
 LEFT, RIGHT, TOP, BOTTOM = 0.5, 0.95, 0.65, 0.5
-"""Margins of a panel for axis names, colour bar and title, without tick labels; in inches, as all lengths here."""
+"""Margins of a panel for axis names, colour bar and title, without tick labels, in inches like all lengths here."""
 TOP_WITHOUT_TITLE = 0.15
 BAR_CELLS = 5
 """Smallest height of a colour bar in rows, so that its numbers do not overlap."""
 
 
 def attention_figure(panels: Sequence[Panel], title: str = "", panel_titles: bool = True) -> Figure:
-    """The panels, labelled with their pieces, each with a colour bar.
+    """A figure of the panels, labelled with their pieces, each with a colour bar.
 
-    Without `panel_titles`, what is around the figure says what a panel shows. Means stand two to a row. Layers have a
-    row for each kind of attention; heads, for each layer. Save it by `save_figure`.
+    Without `panel_titles`, the context of the figure must say what a panel shows. Means are drawn two to a row. Layers
+    have a row for each kind of attention; heads, for each layer. Save the figure by `save_figure`.
     """
     with any_script():
         return _figure(panels, title, panel_titles)
@@ -70,7 +70,7 @@ def _figure(panels: Sequence[Panel], title: str, panel_titles: bool) -> Figure:
 
 
 class _Box(NamedTuple):
-    """The size of a panel, and of its labels to the left and below; computed, so that no layout engine is needed."""
+    """Size of a panel and of its labels to the left and below, computed so that no layout engine is needed."""
 
     left: float
     width: float
@@ -95,7 +95,7 @@ def _letters(text: str) -> int:
 
 
 def _draw(panel: Panel, axes: Axes, titled: bool) -> None:
-    shown = np.ma.masked_equal(panel.weights, 0.0)  # masked positions: not weak attention, but none
+    shown = np.ma.masked_equal(panel.weights, 0.0)  # masked positions have no attention at all
     image = axes.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=_brightest(panel.weights), interpolation="nearest")
     axes.set_facecolor("white")
     if titled:
@@ -107,7 +107,7 @@ def _draw(panel: Panel, axes: Axes, titled: bool) -> None:
     axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=9, parse_math=False)
     axes.tick_params(length=0)
     axes.set_xlabel(panel.column_axis)
-    # A label that is longer than the panel goes on below it: above is the title.
+    # A label that is longer than the panel extends below it, as the title is above.
     is_short = len(panel.rows) * CELL < _letters(panel.row_axis) * LETTER
     axes.set_ylabel(panel.row_axis, loc="top" if is_short else "center")
     height, inch = max(1.0, BAR_CELLS / len(panel.rows)), 1 / (len(panel.columns) * CELL)

@@ -13,7 +13,7 @@ from jointnmt.evaluation.resampling import two_sided
 from jointnmt.evaluation.significance import FEWEST_COMPARED, SEED
 
 SAMPLES = 1000
-"""Resampled test sets of an interval."""
+"""Number of resampled test sets for an interval."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Buckets:
 
     def __post_init__(self) -> None:
         if not self.edges or any(a >= b for a, b in zip((self.lowest, *self.edges), self.edges, strict=False)):
-            raise ValueError(f"edges of buckets must rise, from above {self.lowest}: {', '.join(map(str, self.edges))}")
+            raise ValueError(f"bucket edges must increase, from above {self.lowest}: {', '.join(map(str, self.edges))}")
 
     def __len__(self) -> int:
         return len(self.edges) + 1
 
     def find(self, value: int) -> int:
-        """The number of the bucket that a value is in, from 0."""
+        """The index of a value's bucket, from 0."""
         return bisect_right(self.edges, value)
 
     @property
@@ -49,15 +49,15 @@ class BucketValue:
 
     bucket: str
     size: int
-    """Number of units that it is measured on."""
+    """Number of units in the bucket."""
     value: float | None
-    """None where the bucket is empty."""
+    """The measured value; None for an empty bucket."""
     low: float | None = None
-    """Lower end of the 95% interval; None where the bucket has fewer than two sentences, which no resampling varies."""
+    """Lower end of the 95% interval; None with fewer than two sentences, which cannot be resampled."""
     high: float | None = None
     p_value: float | None = None
-    """Of the difference from the first system, by paired bootstrap resampling; None for the first system, and in
-    buckets of fewer than `FEWEST_COMPARED` sentences."""
+    """p-value of the difference from the first system, by paired bootstrap resampling; None for the first system, and
+    in buckets of fewer than `FEWEST_COMPARED` sentences."""
 
     def rounded(self) -> tuple[str, str]:
         """The value and its interval, such as `23.46` and `22.10 to 24.75`; empty where there is none."""
@@ -70,12 +70,12 @@ class BucketValue:
 
 @dataclass(frozen=True)
 class RatioTerms:
-    """A ratio by bucket, before division; `[sentences, buckets]` each."""
+    """Terms of a ratio by sentence and bucket, `[sentences, buckets]`."""
 
     numerators: npt.NDArray[np.float64]
-    """Such as hits."""
+    """Numerators, such as hits."""
     denominators: npt.NDArray[np.float64]
-    """Their sum over sentences is the size of a bucket."""
+    """Denominators, whose sum over sentences is the size of a bucket."""
 
     def ratios(self, names: Sequence[str]) -> list[BucketValue]:
         """The ratios of a single system; see `ratios`."""
@@ -89,8 +89,8 @@ def ratios(systems: Mapping[str, RatioTerms], names: Sequence[str]) -> dict[str,
     first system) come from a bootstrap over sentences, with the same samples for all systems.
 
     Args:
-        systems: terms of the same sentences.
-        names: of the buckets.
+        systems: terms of each system for the same sentences.
+        names: names of the buckets.
     """
     count = len(next(iter(systems.values())).numerators)
     # Counts of each sentence in each text: ones for the original, then the samples, all drawn at once for speed.
@@ -119,7 +119,7 @@ def ratios(systems: Mapping[str, RatioTerms], names: Sequence[str]) -> dict[str,
 def _value(
     empty: BucketValue, sentences: int, found: npt.NDArray[np.float64], baseline: npt.NDArray[np.float64] | None
 ) -> BucketValue:
-    """A bucket of so many sentences with the value of the original text and its interval; NaN: of an empty sample."""
+    """A bucket with the value of the original text and its interval; a sample without any sentence of it is NaN."""
     if not empty.size:
         return empty
     value = replace(empty, value=float(found[0]), p_value=_p_value(found, baseline))

@@ -1,4 +1,4 @@
-"""Where systems differ: by length of the source, position in the target, and frequency of the token.
+"""Differences of systems by length of the source, position in the target, and frequency of the token.
 
 The analyses of Li et al. 2020, Figures 3 and 4.
 """
@@ -33,7 +33,7 @@ class Analysis:
     """One measure of several systems over the same buckets."""
 
     name: str
-    """Of its files."""
+    """Name of its files."""
     title: str
     bucketed_by: str
     measure: str
@@ -41,9 +41,9 @@ class Analysis:
     """Unit of a bucket's size."""
     systems: Mapping[str, Sequence[BucketValue]]
     ideal: float | None = None
-    """The value of a perfect system, if it is not an end of the scale."""
+    """Value of a perfect system, if it is not an end of the scale."""
     other_tokens: tuple[str, ...] = ()
-    """Systems whose buckets have other tokens than the first's, so that a difference from it is not tested."""
+    """Systems whose buckets have other tokens than the first's, so that the difference is not tested."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Predictions:
     hits: Sequence[Sequence[bool]]
     """Whether the reference's token is the most probable one, given source and prefix."""
     frequencies: Sequence[Sequence[int]]
-    """Counts of these tokens in the training text."""
+    """Counts of the reference's tokens in the training text."""
     tokens: Sequence[Sequence[int]] = ()
-    """Their ids: those of systems that are compared are equal."""
+    """Ids of the reference's tokens; systems are compared only if these are equal."""
 
 
 def length_ratios(
@@ -68,11 +68,11 @@ def length_ratios(
     """Length of translations over that of references, by length of the source (Figure 3, left).
 
     Args:
-        translations: of each system.
-        references: one for each sentence.
-        source_lengths: in words.
-        count: tokens of a text.
-        buckets: of source lengths.
+        translations: translations by each system.
+        references: one reference for each sentence.
+        source_lengths: source lengths in words.
+        count: function that counts the tokens of a text.
+        buckets: buckets of source lengths.
     """
     places = [[buckets.find(length)] for length in source_lengths]
     wholes = _table([[count(text)] for text in references], places, buckets)
@@ -98,7 +98,7 @@ def scores_by_length(
 ) -> Analysis:
     """A metric such as BLEU over the sentences of each bucket of source lengths (Figure 3, right).
 
-    `metric` is a key of `METRICS`; `lowercase`: case is ignored. Intervals and p-values are by bootstrap.
+    `metric` is a key of `METRICS`; with `lowercase`, case is ignored. Intervals and p-values are by bootstrap.
     """
     measure = corpus_metrics(language, [metric], lowercase=lowercase)[metric]
     systems: dict[str, list[BucketValue]] = {name: [] for name in translations}
@@ -115,7 +115,7 @@ def scores_by_length(
 def _scores(
     bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: CorpusMetric, most: float
 ) -> dict[str, BucketValue]:
-    """The score of each system's translations of the sentences in a bucket; it is from 0 to `most`."""
+    """The score of each system's translations of the sentences in a bucket; intervals are cut to 0 to `most`."""
     size = len(references)
     if not size:
         return {name: BucketValue(bucket, 0, None) for name in systems}
@@ -136,10 +136,10 @@ class LengthComparison:
     size: int
     """Number of sentences."""
     comparisons: Sequence[Comparison]
-    """One for each metric, and one by `nll` where likelihoods are given; none of an empty bucket."""
+    """Comparisons by each metric, and by `nll` if likelihoods are given; none for an empty bucket."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return asdict(self)
 
 
@@ -152,16 +152,16 @@ def comparisons_by_length(
     samples: int = SAMPLES,
     likelihoods: Mapping[str, Sequence[Likelihood]] | None = None,
 ) -> Iterator[LengthComparison]:
-    """The comparisons of `bootstrap`, over runs and sentences, for each bucket of source lengths.
+    """Comparisons as of `paired_bootstrap`, over runs and sentences, for each bucket of source lengths.
 
     Args:
-        systems: the translations of each, or those of each of its runs.
-        references: of each sentence, one or several.
-        source_lengths: in words.
-        measures: as of `corpus_metrics`.
-        buckets: of source lengths.
-        samples: resampled test sets of a bucket.
-        likelihoods: as of `resample_likelihoods`, which compares by them too.
+        systems: translations of each system, or of each of its runs.
+        references: one reference per sentence, or several.
+        source_lengths: source lengths in words.
+        measures: metrics from `corpus_metrics`.
+        buckets: buckets of source lengths.
+        samples: number of resampled test sets for a bucket.
+        likelihoods: likelihoods as for `resample_likelihoods`, to compare by them too.
     """
     for bucket, label in enumerate(buckets.names):
         rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
@@ -178,7 +178,7 @@ def comparisons_by_length(
 
 
 def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buckets = POSITIONS) -> Analysis:
-    """Share of target tokens that a system predicts, teacher-forced, by position, from 1 (Figure 4, left)."""
+    """Teacher-forced next-token accuracy by position, from 1 (Figure 4, left)."""
     places = {
         name: [[buckets.find(position) for position in range(1, len(row) + 1)] for row in each.hits]
         for name, each in predictions.items()
@@ -189,9 +189,9 @@ def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buck
 
 
 def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buckets = FREQUENCIES) -> Analysis:
-    """Share of target tokens that a system predicts, teacher-forced, by training frequency (Figure 4, right).
+    """Teacher-forced next-token accuracy by training frequency (Figure 4, right).
 
-    Buckets have equal widths on a logarithmic scale; on a linear one, nearly all tokens would share a bucket.
+    Buckets have equal widths on a logarithmic scale; on a linear one, nearly all tokens would be in one bucket.
     """
     places = {
         name: [[buckets.find(frequency) for frequency in row] for row in each.frequencies]
@@ -205,7 +205,7 @@ def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buc
 def _accuracies(
     predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]], buckets: Buckets
 ) -> dict[str, list[BucketValue]]:
-    """Accuracies, with p-values of systems whose buckets have the same tokens as the first's."""
+    """Accuracies, with p-values for systems whose buckets have the same tokens as the first's."""
     shares = {}
     for name, each in predictions.items():
         everything = [[1] * len(row) for row in each.hits]
@@ -219,7 +219,7 @@ def _accuracies(
 def _other_tokens(
     predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]]
 ) -> tuple[str, ...]:
-    """The systems whose buckets have other tokens than the first's: for their pieces, or for their training text."""
+    """The systems whose buckets have other tokens than the first's, due to other pieces or other training text."""
     first = next(iter(predictions))
     return tuple(
         name

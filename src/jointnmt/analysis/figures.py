@@ -24,16 +24,16 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # distinguishable in black and white
 STYLES = ("-", "--", "-.", ":")
 HEIGHT = 4.2
-"""Of a figure without its legend, in inches."""
+"""Height of a figure without its legend, in inches."""
 SPREAD = 0.36
 """Share of a bucket's width over which systems are spread, so that intervals do not overlap."""
 
 
 def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
-    """A point with its 95% interval for each system and bucket that is not empty; below the names stand their sizes.
+    """Figure with a point and its 95% interval for each system and non-empty bucket, and the buckets' sizes.
 
-    Sizes that there is no room for are left to the numbers beside the figure. A star at the top in a system's colour
-    marks a significant difference from the first system.
+    Sizes that do not fit are left to the file of numbers. A star at the top in a system's colour marks a significant
+    difference from the first system.
 
     `width` is in inches.
     """
@@ -52,7 +52,7 @@ def analysis_figure(analysis: Analysis, width: float = 7.2) -> Figure:
         stars += [
             (place, drawn[0]) for place, each in points if each.p_value is not None and each.p_value < SIGNIFICANT
         ]
-    for place, colour in stars:  # in a row of their own above the lines
+    for place, colour in stars:  # in a separate row above the lines
         top = axes.get_xaxis_transform()
         axes.text(place, 1, "*", transform=top, ha="center", va="top", color=colour, fontsize=14, weight="bold")
     if stars:
@@ -77,7 +77,7 @@ def legend_below(
 ) -> None:
     """Put a legend below everything else, in as many columns as fit, and make room for it.
 
-    Names stand as they are: none is left out for its first letter, and none is read as a formula.
+    Names are drawn verbatim: matplotlib would skip those with a leading underscore and read formulas.
     """
     for columns in range(len(names), 0, -1):
         legend = figure.legend(
@@ -106,7 +106,7 @@ def _name_buckets(figure: Figure, axes: Axes, analysis: Analysis) -> None:
     labels = ["\n".join((name, *size)) for name, size in zip(names, sizes, strict=True)]
     ticks = axes.set_xticks(range(len(names)), labels, fontsize=8)
     axes.set_xlabel(f"{analysis.bucketed_by} (below: n, in {analysis.unit})")
-    figure.draw_without_rendering()  # now it is known where they stand
+    figure.draw_without_rendering()  # so that their places are known
     places = [tick.label1.get_window_extent() for tick in ticks]
     if any(left.x1 >= right.x0 for left, right in pairwise(places)):
         axes.set_xticks(range(len(names)), names)
@@ -116,7 +116,7 @@ def _name_buckets(figure: Figure, axes: Axes, analysis: Analysis) -> None:
 def _draw_system(
     axes: Axes, points: Sequence[tuple[float, BucketValue]], look: tuple[str, str, str]
 ) -> ErrorbarContainer:
-    """A system's values at their places, with intervals where they are known; `look` is colour, marker and line."""
+    """Draw a system's values at their places, with known intervals; `look` is colour, marker and line style."""
     colour, marker, style = look
     middles = [each.value or 0.0 for _, each in points]
     lows = [each.low for _, each in points]
@@ -137,13 +137,13 @@ def _draw_system(
 
 
 def filled(analysis: Analysis) -> list[tuple[BucketValue, ...]]:
-    """The values of all systems in each bucket that some system has something in; all if there is none."""
+    """The values of all systems in each bucket that is not empty for all of them; all buckets if there is none."""
     buckets = [*zip(*analysis.systems.values(), strict=True)]
     return [values for values in buckets if any(value.size for value in values)] or buckets
 
 
 def _labels(analysis: Analysis) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Names of the buckets and the lines of their sizes; two where systems differ, which may have different pieces."""
+    """Names of the buckets and the lines of their sizes: two lines if sizes differ, as systems may differ in pieces."""
     names: list[str] = []
     shown: list[tuple[str, ...]] = []
     for values in filled(analysis):
@@ -154,7 +154,7 @@ def _labels(analysis: Analysis) -> tuple[list[str], list[tuple[str, ...]]]:
 
 
 def analysis_csv(analysis: Analysis) -> str:
-    """A row for each system and bucket; an empty bucket has no value."""
+    """CSV with a row for each system and bucket; an empty bucket has no value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["system", "bucket", f"size ({analysis.unit})", analysis.measure, "low", "high", "p"])

@@ -1,4 +1,4 @@
-"""Fonts of figures, whose text may be in any script: matplotlib's own has no Chinese, Japanese or Korean."""
+"""Fonts of figures for text in any script, as matplotlib's own font has no Chinese, Japanese or Korean."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ FALLBACKS = (
     "Arial Unicode MS", "Noto Sans Thai", "Noto Sans Khmer", "Noto Sans Lao", "Noto Sans Myanmar",
     "Noto Sans Devanagari",
 )  # fmt: skip
-"""Families that letters are looked for in, one after the other."""
+"""Font families that are tried for a letter, in order."""
 
 MOST_LISTED = 10
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
-"""Characters that have no shape, most of which XML forbids, and so SVG."""
+"""Control characters and non-characters, most of which XML, and so SVG, forbids."""
 
 
 def font_families() -> list[str]:
-    """Those of the settings of matplotlib, and after them the installed ones of `FALLBACKS`."""
+    """Font families of matplotlib's settings, followed by the installed ones of `FALLBACKS`."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
     return [*matplotlib.rcParams["font.family"], *(family for family in FALLBACKS if family in installed)]
 
 
 @contextmanager
 def any_script() -> Iterator[None]:
-    """Each text of a figure that is made meanwhile is drawn in the first of these fonts that has its letters."""
+    """Context in which text of figures is drawn with the first of `font_families` that has its letters."""
     with matplotlib.rc_context({"font.family": font_families()}):
         yield
 
 
 def missing_letters(text: str) -> list[str]:
-    """The letters that none of these fonts has, which would be drawn as boxes."""
+    """The letters that are in none of `font_families` and would be drawn as boxes."""
     paths = [font_manager.findfont(font_manager.FontProperties(family=[family])) for family in font_families()]
     fonts = [font_manager.get_font(path) for path in dict.fromkeys(paths)]
     letters = sorted(set("".join(text.split())))
@@ -58,9 +58,9 @@ def missing_letters(text: str) -> list[str]:
 
 
 def save_figure(figure: Figure, out: Path, dpi: float) -> None:
-    """Save a figure as a file, in the format that its name tells; SVG as of `svg_text`.
+    """Save a figure in the format of the file's suffix; SVG as in `svg_text`.
 
-    Otherwise one warning names the letters of no font.
+    In other formats one warning names the letters without a font.
     """
     if out.suffix == ".svg":
         write_text(out, svg_text(figure))
@@ -71,14 +71,14 @@ def save_figure(figure: Figure, out: Path, dpi: float) -> None:
             *(out, " ".join(missing[:MOST_LISTED]), " ..." if len(missing) > MOST_LISTED else ""),
         )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)  # matplotlib's, one a letter
+        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)  # matplotlib warns once a letter
         figure.savefig(out, dpi=dpi)
 
 
 def svg_text(figure: Figure) -> str:
-    """A figure as SVG without a date: text stays text, which the viewer's fonts are for.
+    """A figure as SVG, without a date; text stays text, drawn with the viewer's fonts.
 
-    Control characters are drawn as their symbols, such as U+2401: XML has no place for them.
+    Control characters, which XML forbids, are replaced by their symbols, such as U+2401.
     """
     svg = io.StringIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none"}):
@@ -88,6 +88,6 @@ def svg_text(figure: Figure) -> str:
 
 
 def _symbol(control: re.Match[str]) -> str:
-    """The symbol of a control character; of others the replacement character."""
+    """The symbol of a control character; the replacement character for any other."""
     code = ord(control[0])
     return chr(0x2400 + code) if code < 0x20 else {0x7F: "\u2421"}.get(code, "\ufffd")

@@ -25,7 +25,7 @@ from jointnmt.translator.preprocessing import pair_lines
 logger = logging.getLogger(__name__)
 
 BLOCK = 10_000
-"""Pairs of a store read at once."""
+"""Number of pairs of a store that are read at once."""
 
 IdPair = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -51,7 +51,7 @@ class HeldOutSelection:
     known: int
     """Pairs left out because they occur in the run's training or validation text."""
     half_known: int
-    """Pairs left out because one side, or each with another translation, occurs there."""
+    """Pairs left out because one side occurs there, or both sides in different pairs."""
 
 
 def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> TaggedText:
@@ -70,13 +70,13 @@ def read_text(files: Mapping[Side, Path], tag_files: Mapping[Side, Path]) -> Tag
 
 
 def select_text(text: TaggedText, translator: Translator, stores: Sequence[TokenStore]) -> HeldOutSelection:
-    """The pairs of which neither side occurs in a store, their pieces grouped by counts in the first store.
+    """The pairs with neither side in a store, with their pieces grouped by counts in the first store.
 
-    Tags before sources make no difference, and are in no group.
+    Tags before sources are ignored, and are in no group.
 
     Raises:
-        DataError: naming the line, if it is too long for the model, or empty on the source side only, or has not one
-            tag a word; if the file names say that the sides are swapped; if no pair is left.
+        DataError: naming the line, if it is too long for the model, or empty on the source side only, or its numbers of
+            tags and words differ; if the file names indicate that the sides are swapped; if no pair is left.
     """
     segmentation = translator.segmentation
     check_sides(str(text.files["source"]), str(text.files["target"]), segmentation.languages)
@@ -117,7 +117,7 @@ def select_text(text: TaggedText, translator: Translator, stores: Sequence[Token
 
 @dataclass(frozen=True)
 class _Known:
-    """What occurs in the stores."""
+    """Pairs and sides that occur in the stores."""
 
     pairs: set[IdPair]
     sources: set[tuple[int, ...]]
@@ -133,7 +133,7 @@ def _untagged(source: Sequence[int], target: Sequence[int], tags: Sequence[int])
 
 
 def _known(pairs: Sequence[IdPair], stores: Iterable[TokenStore], tags: Sequence[int]) -> _Known:
-    """Those of the pairs, and of their sides, that occur in a store."""
+    """The pairs, and the sides of pairs, that occur in a store."""
     sources, targets = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
     wanted, found = _Known(set(pairs), sources, targets), _Known(set(), set(), set())
     for store in stores:
@@ -147,7 +147,7 @@ def _known(pairs: Sequence[IdPair], stores: Iterable[TokenStore], tags: Sequence
 
 
 def _counts(store: TokenStore, segmentation: Segmentation) -> dict[Side, Int[np.ndarray, " V"]]:
-    """Counts of each piece of both sides; tags are none."""
+    """Counts of each piece of both sides; those of tags are 0."""
     source = store.piece_counts("source", segmentation.source.vocabulary_size)
     target = store.piece_counts("target", segmentation.target.vocabulary_size)
     source[list(segmentation.source.tag_ids)] = 0

@@ -1,8 +1,8 @@
-"""Everything that a model does with one sentence and its translation, layer by layer and cell by cell.
+"""Everything that a model computes on one sentence and its translation, layer by layer and cell by cell.
 
-One teacher-forced pass in float32. Positions of the source are S pieces and the end mark; of the target T: what has
-been read is the begin mark and the pieces, what is predicted there the pieces and the end mark. Cell (s, t) of a grid
-is where source position s meets target position t.
+One teacher-forced pass in float32. The S source positions are the pieces and the end mark. At the T target positions,
+the begin mark and the pieces are read, and the pieces and the end mark are predicted. Cell (s, t) of a grid belongs to
+source position s and target position t.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from jointnmt.translator.pairs import encoded_pair
 
 SEQUENCES = ("encoder", "decoder", "cross", "prenet")
 GRID = ("source", "target")
-"""Attention along the axes of the grid."""
+"""Names of attention along the axes of the grid."""
 CELLS, TARGET_SIDE = ("grid", *GRID), ("decoder", "cross")
-"""What has a value for each cell, and for each target position; the rest has one for each source position."""
+"""Names of values for each cell, and for each target position; all others have values for each source position."""
 
 
 @dataclass(frozen=True)
 class StreamNorms:
-    """The residual stream of a stack: how long its vectors are, and how far each layer moves them (Euclidean norms)."""
+    """Euclidean norms of the residual stream of a stack, and of its change by each layer."""
 
     norm: Float[np.ndarray, "*_"]
-    """`[L + 1, *places]`: of the input, then of the output of each of L layers, before a final layer norm."""
+    """Norms of the input, then of the output of each of L layers, before a final layer norm, `[L + 1, *places]`."""
     change: Float[np.ndarray, "*_"]
-    """`[L, *places]`: of the difference that each layer makes."""
+    """Norms of the difference that each layer makes, `[L, *places]`."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """A sentence, its translation, and what the model does with them.
+    """A sentence, its translation, and the model's internal values for them.
 
-    Arrays have a dimension for layers first (L), then heads (H), then places: S source positions, T target positions,
-    or cells S x T. Attention rows sum to 1 over the last dimension. Entropies are in nats.
+    The dimensions of arrays are layers (L), heads (H), then places: S source positions, T target positions, or cells
+    S x T. Attention rows sum to 1 over the last dimension. Entropies are in nats.
     """
 
     family: str
@@ -56,21 +56,21 @@ class Inspection:
     target_read: tuple[str, ...]
     target_predicted: tuple[str, ...]
     token_log_probabilities: tuple[float, ...]
-    """Of what is predicted."""
+    """Log-probabilities of the predicted tokens, in nats."""
     alignment: Float[np.ndarray, "T S"]
-    """See `AttentionMaps.alignment`."""
+    """Alignment weights; see `AttentionMaps.alignment`."""
     attention: Mapping[str, Float[np.ndarray, "*_"]]
-    """`encoder` and `prenet` [L, H, S, S], `decoder` [L, H, T, T], `cross` [L, H, T, S]; of a grid, `source`
-    [L, H, T, S, S] and `target` [L, H, S, T, T]."""
+    """Attention weights: `encoder` and `prenet` [L, H, S, S], `decoder` [L, H, T, T], `cross` [L, H, T, S]; for a grid,
+    `source` [L, H, T, S, S] and `target` [L, H, S, T, T]."""
     entropy: Mapping[str, Float[np.ndarray, "*_"]]
-    """Of each attention row, [L, H, queries]; of a grid by cell, [L, H, S, T]."""
+    """Entropy of each attention row, [L, H, queries]; for a grid by cell, [L, H, S, T]."""
     states: Mapping[str, StreamNorms]
-    """Of `encoder`, `decoder` and `prenet` by position, of `grid` by cell."""
+    """Norms of the residual streams: `encoder`, `decoder` and `prenet` by position, `grid` by cell."""
     gates: Mapping[str, Float[np.ndarray, "*_"]]
-    """Of lexical shortcuts, by place as of `AttentionMaps.gates`: mean over features, [L, *places, 2], of keys and of
-    values."""
+    """Gates of lexical shortcuts by place, as in `AttentionMaps.gates`: mean over features, [L, *places, 2], of keys
+    and of values."""
     left_out: int = 0
-    """Further target positions of a translation that is longer than was asked for."""
+    """Number of target positions left out, as the translation has more than were asked for."""
 
     @property
     def is_grid(self) -> bool:
@@ -78,7 +78,7 @@ class Inspection:
         return "grid" in self.states
 
     def cell(self, source: int, target: int) -> CellInspection:
-        """What happens at a source and a target position.
+        """The values at a source and a target position.
 
         Raises:
             DataError: if there is no such position.
@@ -100,7 +100,7 @@ class Inspection:
             {name: at(array, name, 2) for name, array in turned.items()},
             {name: at(array, name, 2) for name, array in self.entropy.items()},
             {name: StreamNorms(at(each.norm, name, 1), at(each.change, name, 1)) for name, each in self.states.items()},
-            # The gates of cross-attention are of its keys and values: of the source.
+            # The gates of cross-attention apply to its keys and values, which are of the source.
             {name: at(array, "encoder" if name == "cross" else name, 1) for name, array in self.gates.items()},
             float(self.alignment[target, source]),
         )
@@ -108,19 +108,19 @@ class Inspection:
 
 @dataclass(frozen=True)
 class CellInspection:
-    """What an `Inspection` has of one source and one target position, under the same names without the places."""
+    """Values of an `Inspection` at one source and one target position, under the same names without the places."""
 
     attention: Mapping[str, Float[np.ndarray, "*_"]]
-    """`[L, H, keys]`: a row of each head."""
+    """Attention row of each head, `[L, H, keys]`."""
     entropy: Mapping[str, Float[np.ndarray, "*_"]]
-    """`[L, H]`."""
+    """Entropy of each row, `[L, H]`."""
     states: Mapping[str, StreamNorms]
     gates: Mapping[str, Float[np.ndarray, "*_"]]
-    """`[L, 2]`."""
+    """Mean gates of keys and of values, `[L, 2]`."""
     alignment: float
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {
             "attention": {name: array.tolist() for name, array in self.attention.items()},
             "entropy": {name: array.tolist() for name, array in self.entropy.items()},
@@ -136,14 +136,14 @@ class CellInspection:
 def inspect_pair(
     translator: Translator, source: str, target: str | None = None, most_tokens: int | None = None
 ) -> Inspection:
-    """Look into a model while it reads a sentence with its translation.
+    """Run a model on a sentence with its translation, and collect its internal values.
 
     Args:
-        translator: its trained weights compute, in float32 whatever the translator's precision.
+        translator: a translator, whose trained weights are used in float32 whatever its precision.
         source: the sentence.
-        target: its translation; None: the model's own, as of `encoded_pair`.
-        most_tokens: of either side, end marks counted; attention on a grid takes memory as their third power. Of a
-            longer translation, the first so many positions are told: none of them depends on those that follow.
+        target: its translation; None: the model's own, in the pieces that search found.
+        most_tokens: most tokens of either side, end marks included; the memory of attention on a grid grows with their
+            third power. A longer translation is inspected up to this position, as none depends on later ones.
 
     Raises:
         DataError: if the source is empty, too long for the model, or has more than `most_tokens` tokens.
@@ -181,7 +181,7 @@ def inspect_pair(
 
 
 class _Stream:
-    """Measures a residual stream while the model runs; of its vectors, only the newest are kept."""
+    """Measures a residual stream while the model runs; only its newest vectors are kept."""
 
     def __init__(self) -> None:
         self._newest: Tensor | None = None
@@ -190,7 +190,7 @@ class _Stream:
 
     @contextmanager
     def follow(self, layers: Sequence[nn.Module]) -> Iterator[None]:
-        """Listen to these layers."""
+        """Context in which the stream is measured at these layers."""
         hooks = [layers[0].register_forward_pre_hook(lambda _, arguments: self._note(arguments[0]))]
         hooks += [layer.register_forward_hook(lambda _, __, output: self._note(output)) for layer in layers]
         try:
@@ -200,7 +200,7 @@ class _Stream:
                 hook.remove()
 
     def norms(self) -> StreamNorms:
-        """What has been measured, of the only sentence of the batch."""
+        """The measured norms, for the only sentence of the batch."""
         return StreamNorms(_array(torch.cat(self._norms)), _array(torch.cat(self._changes)))
 
     def _note(self, x: Tensor) -> None:

@@ -35,7 +35,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.models import AttentionMaps, TranslationModel
 
 ROWS = 16
-"""Most sentences of a batch: with gates, the attention weights of all layers are kept."""
+"""Most sentences of a batch, as with gates the attention weights of all layers are kept."""
 
 LexicalMeasure = Literal["accuracy", "similarity", "gate", "sparseness"]
 Grouping = Literal["all", "frequency", "class"]
@@ -47,13 +47,13 @@ class LayerMeasurement:
 
     measure: LexicalMeasure
     stack: str
-    """The stack of a state, or the place and kind of a gate, as `encoder keys`."""
+    """Stack of a state, or place and kind of a gate, such as `encoder keys`."""
     side: Side
     """The side of the pieces."""
     layer: str
     grouping: Grouping
     value: BucketValue
-    """Its bucket is the group."""
+    """The value; its bucket is the group."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class HeldOutText:
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     sides: Mapping[Side, SideText]
     tags: tuple[int, ...] = ()
-    """Ids of tags that sources may begin with: they belong to no group, and nothing is measured on them."""
+    """Ids of tags at the beginning of sources: they belong to no group and are not measured."""
 
 
 def measure_states(
     model: TranslationModel, text: HeldOutText, probes: Mapping[State, Probe], progress: Callable[[int], None]
 ) -> Iterator[LayerMeasurement]:
-    """Accuracy of the probes on pieces, and by class on words, which count as recovered if any piece is.
+    """Accuracy of the probes on pieces, and by class on words, which count as recovered if any of their pieces is.
 
-    Also the similarity of each layer to the embeddings: for each sentence the cosine between its concatenated states
-    and its concatenated embeddings (with scale and positions), averaged over sentences.
+    Also the similarity of each layer to the embeddings: the cosine between the concatenated states and the concatenated
+    embeddings (with scale and positions) of a sentence, averaged over sentences.
     """
     hits: dict[State, list[npt.NDArray[np.float64]]] = defaultdict(list)
     cosines: dict[State, list[float]] = defaultdict(list)
@@ -101,8 +101,8 @@ def measure_gates(
 ) -> Iterator[LayerMeasurement]:
     """The gates of lexical shortcuts, from 0 (hidden state only) to 1 (lexical only), and their sparseness.
 
-    For each position the mean over features, and Hoyer's sparseness over features; by class, a word has the mean over
-    its pieces. Gates of the grid are given for pieces of both sides, averaged over the other side.
+    Measured are the mean over features at each position, and Hoyer's sparseness over features; by class, a word has the
+    mean over its pieces. Gates of the grid are given for pieces of both sides, averaged over the other side.
     """
     found: dict[tuple[LexicalMeasure, State], list[npt.NDArray[np.float64]]] = defaultdict(list)
     for batch in _batches(model, text):
@@ -129,7 +129,7 @@ def hoyer(x: Float[Tensor, "*places n"]) -> Float[Tensor, "*places"]:
 def _of_sides(
     place: str, number: int, values: Float[Tensor, "B *places 2"], batch: Batch
 ) -> Iterator[tuple[State, list[npt.NDArray[np.float64]]]]:
-    """For keys and values, and each side of the gates, a value for each piece of each sentence."""
+    """Values of each piece of each sentence, for keys and values and each side of the gates."""
     cells = values.dim() == 4
     sides: Sequence[Side] = SIDES if cells else ("target",) if place == "decoder" else ("source",)
     where = f"grid {place}" if cells else place

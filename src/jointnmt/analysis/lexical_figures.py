@@ -34,7 +34,7 @@ MEASURES: dict[LexicalMeasure, str] = {
     "sparseness": "Hoyer sparseness",
 }
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 0.72, 0.32, 1.3
-"""Inches."""
+"""Sizes of heat maps, in inches."""
 LEAST_WIDTH = 7.2
 
 Systems = Mapping[str, Sequence[LayerMeasurement]]
@@ -42,17 +42,17 @@ Systems = Mapping[str, Sequence[LayerMeasurement]]
 
 @dataclass(frozen=True)
 class Topic:
-    """The content of one figure and its file of numbers."""
+    """Content of one figure and its file of numbers."""
 
     measure: LexicalMeasure
     side: Side
     grouping: Grouping
     stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]
-    """For each system and stack, the values of the groups by layer."""
+    """Values of the groups by layer, for each system and stack."""
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """Name of its files."""
         return f"{self.measure}-{self.side}" + ("" if self.grouping == "all" else f"-by-{self.grouping}")
 
     @property
@@ -64,13 +64,13 @@ class Topic:
 
     @property
     def title(self) -> str:
-        """Of the figure."""
+        """Title of the figure."""
         groups = {"all": "layer", "frequency": "layer and frequency", "class": "layer and class of the word"}
         return f"{TITLES[self.measure]}: {self.side} pieces, by {groups[self.grouping]}"
 
 
 def topics(systems: Systems) -> Iterator[Topic]:
-    """The topics with measurements."""
+    """The topics that have measurements."""
     groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
     for measure in TITLES:
         for side in SIDES:
@@ -86,7 +86,7 @@ def topics(systems: Systems) -> Iterator[Topic]:
 
 
 def topic_figure(topic: Topic) -> Figure:
-    """Lines over layers for each system and stack; with groups, a heat map for each."""
+    """Figure with lines over layers for each system and stack; with groups, a heat map for each."""
     stacks = _above_embeddings(topic)
     if topic.grouping != "all":
         return _tables(topic, stacks)
@@ -101,7 +101,7 @@ def topic_figure(topic: Topic) -> Figure:
 
 
 def topic_csv(topic: Topic) -> str:
-    """A row for each system, stack, layer and group; an empty group has no value."""
+    """CSV with a row for each system, stack, layer and group; an empty group has no value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["system", "stack", "layer", "group", f"size ({topic.unit})", topic.measure, "low", "high"])
@@ -114,7 +114,7 @@ def topic_csv(topic: Topic) -> str:
 
 
 def _above_embeddings(topic: Topic) -> Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]:
-    """Each stack with the embeddings as its lowest layer, if they are measured."""
+    """The stacks with the embeddings as lowest layer, if these are measured."""
     embeddings = {system: layers for (system, stack), layers in topic.stacks.items() if stack == EMBEDDING}
     return {
         (system, stack): {**embeddings.get(system, {}), **layers}

@@ -12,16 +12,16 @@ from jointnmt.models.outline import outline_model
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameter counts of a model; a shared table counts once, in the part that comes first."""
+    """Parameter counts of a model; a shared table counts once, in its first part."""
 
     embeddings: dict[str, int]
-    """Source and target embeddings, and the projection to the vocabulary."""
+    """Counts of source and target embeddings, and of the projection to the vocabulary."""
     rest: dict[str, int]
-    """The other parts, in the order of the model."""
+    """Counts of the other parts, in the order of the model."""
 
     @property
     def total(self) -> int:
-        """All parameters."""
+        """Number of all parameters."""
         return sum(self.embeddings.values()) + sum(self.rest.values())
 
     def plain(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Parameters:
 
 
 def count_parameters(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> Parameters:
-    """Parameters of each part of a model, which is built on the meta device.
+    """Parameter counts of each part of a model, which is built on the meta device.
 
     Raises:
         ConfigurationError: if the embeddings cannot be tied as configured.

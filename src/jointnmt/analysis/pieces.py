@@ -19,9 +19,9 @@ from jointnmt.text.segmenter import Segmenter
 BINS = 10
 CLASSES = ("NOUN", "VERB", "ADJ/ADV", "OTHER")
 BEGINNINGS = {"N": "NOUN", "PROPN": "NOUN", "V": "VERB", "J": "ADJ/ADV", "RB": "ADJ/ADV", "ADJ": "ADJ/ADV"}
-"""Prefixes of tags and their class: TreeTagger's for English and German, and the universal tags."""
+"""Classes by prefixes of tags: TreeTagger's for English and German, and the universal tags."""
 EXACT = {"ADV": "ADJ/ADV", "NUM": "OTHER"}
-"""Universal tags that a prefix would be wrong for, or does not cover."""
+"""Classes of universal tags for which a prefix would be wrong or is missing."""
 
 
 def word_class(tag: str, language: str) -> str:
@@ -39,15 +39,15 @@ def word_class(tag: str, language: str) -> str:
 
 @dataclass(frozen=True)
 class FrequencyBins:
-    """Ten bins of pieces by training frequency, of equal numbers of pieces, the rarest first.
+    """Ten bins of pieces by training frequency, with equal numbers of pieces, the rarest first.
 
-    Pieces that do not occur in this side of the training text form an eleventh bin.
+    Pieces that do not occur on this side of the training text form an eleventh bin.
     """
 
     of_piece: Int[np.ndarray, " V"]
     """The bin of each piece, from 0; `BINS` if it does not occur."""
     names: tuple[str, ...]
-    """Such as `1 (2-5)`: the bin and its frequencies."""
+    """Names such as `1 (2-5)`: the bin and its frequencies."""
 
     @classmethod
     def of(cls, counts: Int[np.ndarray, " V"]) -> Self:
@@ -87,9 +87,9 @@ def side_text(
 
     Args:
         ids: the pieces of each sentence.
-        segmenter: of this side.
-        bins: of this side's vocabulary.
-        tags: a part-of-speech tag for each word of each sentence.
+        segmenter: the segmenter of this side.
+        bins: frequency bins of this side's vocabulary.
+        tags: part-of-speech tags, one for each word of each sentence.
         places: file:line of each sentence's tags, for messages.
 
     Raises:
@@ -102,9 +102,8 @@ def side_text(
         for place, row, given in zip(places or [""] * len(ids), words, tags, strict=True):
             if (expected := int(row[-1]) + 1 if len(row) else 0) != len(given):
                 raise DataError(
-                    f"{place}: there are {len(given)} tags, but the sentence has {expected} words: "
-                    "what stands between spaces, after Moses tokenisation if the run has that. Give one tag a word, "
-                    "separated by spaces."
+                    f"{place}: there are {len(given)} tags, but the sentence has {expected} words, separated by "
+                    "spaces, after Moses tokenisation if the run uses it. Give one tag per word, separated by spaces."
                 )
         classes = [np.array([CLASSES.index(word_class(tag, segmenter.language)) for tag in row], int) for row in tags]
     return SideText([bins.of_piece[np.array(row, dtype=int)] for row in ids], bins.names, words, classes)
@@ -118,10 +117,10 @@ def by_group(
     """Means of a measure of pieces, with intervals: over `all`, by `frequency`, and by `class` if there are classes.
 
     Args:
-        values: of each piece of each sentence.
+        values: values of each piece of each sentence.
         text: the sentences.
-        of_word: the measure of each word, from the values of pieces and their word numbers: `any_piece` or
-            `mean_piece`.
+        of_word: function that gives the measure of each word from the values of pieces and their word numbers:
+            `any_piece` or `mean_piece`.
     """
     ones = [np.ones_like(row) for row in values]
     found = {

@@ -31,27 +31,27 @@ from jointnmt.text.special import num_tokens
 from jointnmt.translator.batching import default_cells
 
 CHUNK = 1000
-"""Sentences whose states are kept and shuffled together."""
+"""Number of sentences whose states are kept and shuffled together."""
 MAX_TOKENS = 4096
-"""Of a batch of the frozen model, padding included."""
+"""Most tokens of a batch of the frozen model, padding included."""
 
 
 class ProbeConfig(Config):
-    """Training of probes; defaults of Emelin et al., except for rounds, which are 4000 batches there."""
+    """Settings of probes; defaults as in Emelin et al., except for rounds, which are 4000 batches there."""
 
-    hidden_dim: int | None = Field(None, ge=1, description="features of the hidden layer; null: as the states")
-    dropout: float = Field(0.5, ge=0, lt=1, description="of the hidden layer")
+    hidden_dim: int | None = Field(None, ge=1, description="features of the hidden layer; null: as many as the states")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout of the hidden layer")
     norm: bool = Field(
         False, description="layer norm without weights before the probe, so that all layers have one scale"
     )
-    batch_size: int = Field(512, ge=1, description="states of an update")
+    batch_size: int = Field(512, ge=1, description="states per update")
     rate: float = Field(2e-4, gt=0, description="learning rate of Adam, constant")
     round_sentences: int = Field(
-        75_000, ge=1, description="training sentences of a round (or all); a check on the stopping text ends it"
+        75_000, ge=1, description="training sentences per round (or all); validation on the stopping text ends it"
     )
     patience: int = Field(5, ge=1, description="stop after so many rounds without better accuracy")
     max_rounds: int = Field(100, ge=0, description="most rounds; 0: no probes, only similarities and gates")
-    seed: int = Field(1, ge=0, description="of initial weights, data order and dropout")
+    seed: int = Field(1, ge=0, description="seed of initial weights, data order and dropout")
 
 
 class Sentences(Protocol):
@@ -65,7 +65,7 @@ class Sentences(Protocol):
 
 
 class Probe(nn.Module):
-    """Linear, ReLU, dropout, linear without bias: logits of all pieces. Initialised Xavier uniform, biases zero."""
+    """Classifier of pieces: linear, ReLU, dropout, linear without bias. Xavier uniform initialisation, zero biases."""
 
     def __init__(self, embed_dim: int, vocabulary: int, config: ProbeConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -89,16 +89,16 @@ class Probe(nn.Module):
 
     @torch.no_grad()
     def hits(self, states: Float[Tensor, "N E"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """1 where the most probable piece is the right one."""
+        """1 where the most probable piece is the correct one, else 0."""
         parts = zip(states.split(512), ids.split(512), strict=True)
         return torch.cat([(self(some).argmax(-1) == right).float() for some, right in parts])
 
 
 class ProbeTraining:
-    """A probe with its optimiser, best weights and progress, which its file holds.
+    """A probe with its optimiser, best weights and progress, as stored in its file.
 
-    A round is a pure function of the state before it, the hidden states of the round and the seed, whatever other
-    probes are trained with it, and whether or not training was interrupted.
+    A round is a pure function of the state before it, the hidden states of the round and the seed. It does not depend
+    on the probes that are trained with it, nor on interruptions.
     """
 
     def __init__(self, state: State, sizes: tuple[int, int], config: ProbeConfig, device: torch.device) -> None:
@@ -114,12 +114,12 @@ class ProbeTraining:
 
     @property
     def rounds(self) -> int:
-        """Rounds done."""
+        """Number of completed rounds."""
         return len(self.accuracies)
 
     @property
     def best_round(self) -> int:
-        """The best round, from 1; 0 before the first one."""
+        """Number of the best round, from 1; 0 before the first one."""
         return int(np.argmax(self.accuracies)) + 1 if self.accuracies else 0
 
     @property
@@ -186,17 +186,17 @@ class ProbeTraining:
 
 @dataclass(frozen=True)
 class Collected:
-    """States of some sentences, in the same order for all states of a side."""
+    """Hidden states of sentences, in the same order for all states of a side."""
 
     states: dict[State, Float[Tensor, "_ E"]]
     ids: dict[Side, Int[Tensor, " _"]]
-    """The pieces of the states."""
+    """Ids of the pieces of the states, by side."""
 
 
 def collect(
     model: TranslationModel, pairs: Sequence[Any], wanted: Sequence[State], tags: tuple[int, ...] = ()
 ) -> Collected:
-    """The wanted states of sentence pairs, in the order of length-bucketed batches; `tags` are as of `Batch`."""
+    """The wanted states of sentence pairs, in the order of length-bucketed batches; `tags` are those of `Batch`."""
     device = next(model.parameters()).device
     lengths = np.array([[num_tokens(source), num_tokens(target)] for source, target in pairs])
     limits = BatchConfig(max_tokens=MAX_TOKENS, max_cells=default_cells(device.type, is_grid=True))
@@ -224,10 +224,10 @@ def train_round(
     progress: Callable[[int], None] = lambda _: None,
     tags: tuple[int, ...] = (),
 ) -> None:
-    """One round of probes that are at the same round, and the check on the stopping text that ends it.
+    """Train probes that are at the same round for one round, and validate them on the stopping text.
 
-    Each pass over the training text has a new order. `progress` takes the number of further sentences trained on;
-    `tags` are as of `Batch`.
+    Each pass over the training text has a new order. `progress` is called with the number of further sentences trained
+    on; `tags` are those of `Batch`.
     """
     config, number = trainings[0].config, trainings[0].rounds
     for training in trainings:
@@ -261,7 +261,7 @@ def _accuracies(
 
 
 def round_size(train: Sentences, config: ProbeConfig) -> int:
-    """Sentences of a round."""
+    """Number of sentences of a round."""
     return min(config.round_sentences, len(train))
 
 

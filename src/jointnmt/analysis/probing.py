@@ -1,4 +1,4 @@
-"""Training of the probes of all states of a model together; a file for each, from which training resumes."""
+"""Joint training of the probes of all states of a model; each has a file from which training resumes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jointnmt.models import TranslationModel
 logger = logging.getLogger(__name__)
 
 ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""A context that shows the progress of a task of so many sentences; it yields a function that takes how many more are
-done."""
+"""Context that shows the progress of a task of so many sentences; it yields a function that is called with the number
+of further sentences done."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,24 @@ class ProbeTask:
     """The probes to train, and the text to train them on."""
 
     model: TranslationModel
-    """In evaluation mode; it is not updated."""
+    """Frozen model in evaluation mode."""
     sizes: Mapping[Side, tuple[int, int]]
-    """For each side, features of a state and size of the vocabulary."""
+    """Features of a state and size of the vocabulary, by side."""
     train: Sentences
     stop: Sentences
     """The text for early stopping."""
     config: ProbeConfig
     facts: Mapping[str, Any]
-    """What the probes depend on, as JSON-compatible values; files with other facts are refused."""
+    """Everything that the probes depend on, as JSON-compatible values; files with other facts are refused."""
     tags: tuple[int, ...] = ()
-    """Ids of tags that sources may begin with: no probe learns to predict them."""
+    """Ids of tags at the beginning of sources, which no probe learns to predict."""
 
 
 def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[ProbeTraining]:
     """Train a probe for each state of a frozen model, or resume an earlier training.
 
-    All unfinished probes do a round together, so that the model computes the states once for all of them; then each is
-    saved in `folder`. An interrupted round is repeated. `show` shows the progress of a round.
+    All unfinished probes are trained together, so that the model computes the states once per round; after each round
+    they are saved in `folder`. An interrupted round is repeated. `show` shows the progress of a round.
 
     Raises:
         ConfigurationError: if `folder` holds probes with other facts.
@@ -64,7 +64,7 @@ def train_probes(task: ProbeTask, folder: Path, show: ShowProgress) -> list[Prob
             with show(what, round_size(task.train, task.config)) as advance:
                 train_round(due, task.model, task.train, task.stop, advance, task.tags)
         except KeyboardInterrupt:
-            logger.warning("round %d is not finished: the same command repeats it", number + 1)
+            logger.warning("round %d was interrupted: the same command repeats it", number + 1)
             raise
         for training in due:
             training.save(files[training.state], facts)

@@ -25,17 +25,17 @@ Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 
 EMBEDDING, INPUT, REDUCED = "embedding", "input", "reduced"
-"""Layers without a number: the embeddings, scaled and with positions; the input of the first grid layer; the output of
-the model's reduction."""
+"""Names of layers without a number: the embeddings, scaled and with positions; the input of the first grid layer; the
+output of the model's reduction."""
 
 
 class State(NamedTuple):
     """One kind of hidden state."""
 
     stack: str
-    """`embedding`, `encoder`, `decoder`, `prenet` or `grid`."""
+    """Stack: `embedding`, `encoder`, `decoder`, `prenet` or `grid`."""
     side: Side
-    """The side whose pieces have this state."""
+    """Side whose pieces have this state."""
     layer: str
     """The number of the layer, from 1, or `EMBEDDING`, `INPUT`, `REDUCED`."""
 
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class _Tap:
-    """The module that a state is taken from."""
+    """Module from which a state is taken."""
 
     state: State
     module: nn.Module
@@ -66,7 +66,7 @@ def hidden_states(model: TranslationModel, batch: Batch) -> dict[State, Float[Te
     others are the residual stream. A target piece's state is at the position where the model reads it.
 
     Raises:
-        RuntimeError: if the model does not call one of the modules that states are taken from.
+        RuntimeError: if the model does not call a module from which a state is taken.
     """
     found: dict[State, Tensor] = {}
     taps = _taps(model)
@@ -101,8 +101,8 @@ def over_other_side(cells: Float[Tensor, "B S T *rest"], batch: Batch, side: Sid
 def _taps(model: TranslationModel) -> list[_Tap]:
     if not model.stacks():
         raise ModelError(
-            f"The hidden states of a {type(model).__name__} are not defined: it has no stacks of layers that analyses "
-            "may look into (`TranslationModel.stacks`)."
+            f"The hidden states of a {type(model).__name__} are not defined: it has no stacks of layers for analyses "
+            "(`TranslationModel.stacks`)."
         )
     taps = [
         _Tap(State("embedding", "source", EMBEDDING), model.get_submodule("source_embedding")),

@@ -1,4 +1,4 @@
-"""The lexical study of a run: its probes are trained, and its states and gates measured on held-out text."""
+"""The lexical study of a run: trains its probes, and measures its states and gates on held-out text."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class LexicalStudy:
 
     measurements: list[LayerMeasurement]
     facts: Mapping[str, Any]
-    """What was measured, with what settings and on how much text, as JSON-compatible values."""
+    """Run, settings and amount of text of the measurements, as JSON-compatible values."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {**self.facts, "measured": [asdict(each) for each in self.measurements]}
 
 
 def study_run(
     run: Path, translator: Translator, text: TaggedText, config: ProbeConfig, folder: Path, show: ShowProgress
 ) -> LexicalStudy:
-    """Train the probes of a run, or resume that, and measure its states and gates.
+    """Train the probes of a run, or resume their training, and measure its states and gates.
 
     Args:
         run: the RUN directory.
-        translator: of the run; its training text trains the probes, its validation text stops them.
+        translator: the run's translator; its training text trains the probes, its validation text stops them early.
         text: the held-out text to measure on.
-        config: of the probes.
-        folder: where probes are saved.
+        config: settings of the probes.
+        folder: folder of the probes' files.
         show: shows the progress of each part.
 
     Raises:
-        DataError: if the training or validation text is missing, or has changed since the training; and as of
+        DataError: if the training or validation text is missing, or has changed since the training; and as in
             `select_text`.
     """
     data, segmentation, model = translator.experiment.data, translator.segmentation, translator.only_model()
@@ -74,7 +74,7 @@ def study_run(
         with show("measuring gates", sentences) as advance:
             measurements += measure_gates(model, held_out.text, advance)
     if text.tags and not (probes or model.has_shortcuts):
-        logger.warning("%s: tags are without effect: neither probes nor gates are measured", run)
+        logger.warning("%s: tags have no effect, as neither probes nor gates are measured", run)
     rounds = {
         str(each.state): {"rounds": each.rounds, "best_round": each.best_round, "stopping_accuracies": each.accuracies}
         for each in trainings
@@ -99,4 +99,4 @@ def write_studies(studies: Mapping[str, LexicalStudy], out: Path) -> None:
             save_figure(topic_figure(topic), out / f"{topic.name}.png", dpi=150)
     values = json.dumps({name: study.plain() for name, study in studies.items()}, ensure_ascii=False, indent=1)
     write_text(out / "probe.json", values + "\n")
-    logger.info("%d figures with their numbers are in %s", len(found), out)
+    logger.info("wrote %d figures with their numbers to %s", len(found), out)

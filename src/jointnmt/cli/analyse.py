@@ -67,7 +67,7 @@ def analyse(
 
     wanted = metric or ["bleu", "chrf"]
     if unknown := sorted(set(wanted) - {"bleu", "chrf"}):
-        raise ConfigurationError(f"--metric {', '.join(unknown)}: there are bleu and chrf.")
+        raise ConfigurationError(f"--metric {', '.join(unknown)}: unknown. Choose bleu or chrf.")
     check_runs(runs)
     check_output_folder(out)
     edges = ((length_edges, LENGTHS), (position_edges, POSITIONS), (frequency_edges, FREQUENCIES))
@@ -91,7 +91,8 @@ def _table(analysis: Analysis) -> Table:
         caption += f"; *: p < {SIGNIFICANT} against {first}, by paired bootstrap"
     if analysis.other_tokens:
         caption += (
-            f"; with other tokens in its buckets than {first}, so not compared: {', '.join(analysis.other_tokens)}"
+            f"; not compared, as their buckets hold other tokens than those of {first}: "
+            f"{', '.join(analysis.other_tokens)}"
         )
     table = Table(title=analysis.title, caption=caption)
     table.add_column(analysis.bucketed_by)

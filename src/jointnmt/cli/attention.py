@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 PICTURES = (".png", ".pdf", ".svg")
 DOTS_PER_INCH = 150
 MOST_DOTS = 80_000_000
-"""Largest .png: one with each head of many layers would not fit in memory."""
+"""Largest .png, in pixels: one with each head of many layers would not fit in memory."""
 
 
 def attention(
@@ -73,7 +73,7 @@ def attention(
     width, height = figure.get_size_inches()
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
     if out.suffix == ".png" and dots < DOTS_PER_INCH:
-        logger.warning("%s: is large, and drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
+        logger.warning("%s: large figure, drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
     save_figure(figure, out, dpi=dots)
     numbers = out.with_suffix(".json")
     write_text(numbers, json.dumps(attention_numbers(trace.attn_weights, *pieces, view), ensure_ascii=False) + "\n")
@@ -86,10 +86,10 @@ def _sides(wanted: Sequence[str]) -> Mapping[str, str]:
     for each in wanted:
         side, colon, token = each.partition(":")
         if side not in ("source", "target") or not colon or not token:
-            raise ConfigurationError(f"--of {each}: say which side and which token, as in source:. or target:fine.")
+            raise ConfigurationError(f"--of {each}: name the side and the token, as in source:. or target:fine.")
         if side in sides:
             raise ConfigurationError(
-                f"--of {each}: a {side} token is chosen already ({sides[side]}). Choose one a side."
+                f"--of {each}: a {side} token is already chosen ({sides[side]}). Choose one per side."
             )
         sides[side] = token
     return sides
@@ -98,7 +98,7 @@ def _sides(wanted: Sequence[str]) -> Mapping[str, str]:
 def token_place(side: str, tokens: Sequence[str], wanted: str) -> int:
     """The position of a token given as text, with or without its space mark, or by its number, as #3 or 3.
 
-    A number without # that is also a token is that token; if other tokens are numbers, it is none's position.
+    A number without # is first looked up as a token; it is a position only if no token of the sentence is a number.
     """
     first = tokens[0] == BOS  # the begin mark has no number
     texts = [token.removeprefix(SPACE) for token in tokens]

@@ -26,12 +26,13 @@ def average(
     ] = None,
     checkpoints: Annotated[
         list[Path] | None,
-        typer.Option("--checkpoint", help="Average this checkpoint and the others that are given. Repeatable."),
+        typer.Option("--checkpoint", help="Average the checkpoints given by this option. Repeatable."),
     ] = None,
 ) -> None:
     """Average the weights of checkpoints of a run: the best, the latest of those kept, or the given ones.
 
-    If they are RUN/model.safetensors, `jointnmt train` with the same RUN makes that file again, as its recipe says.
+    Averages written to RUN/model.safetensors are overwritten by `jointnmt train` with the same RUN, which averages as
+    its recipe says.
     """
     from jointnmt.runs.averaging import average_into, choose_checkpoints
     from jointnmt.runs.directory import RunDirectory
@@ -41,12 +42,12 @@ def average(
     check_output(out, checkpoints or ())
     if RunDirectory(run).owns(out):
         raise ConfigurationError(
-            f"--out {out}: is the training's own. Name another file, such as {run}/model.safetensors."
+            f"--out {out}: belongs to the training. Name another file, such as {run}/model.safetensors."
         )
     if out.is_file() and out.suffix != ".safetensors":
-        raise ConfigurationError(f"--out {out}: is there, and no file of weights. Name another one, *.safetensors.")
+        raise ConfigurationError(f"--out {out}: exists, and is not a file of weights. Name another one, *.safetensors.")
     paths = choose_checkpoints(run, best, last, checkpoints)
     average_into(out, paths)
     if out.resolve() == RunDirectory(run).model.resolve():
-        logger.warning("%s: `jointnmt train` with this RUN makes it again, as training.average_best says", out)
+        logger.warning("%s: `jointnmt train` with this RUN overwrites it, as training.average_best says", out)
     logger.info("%s: the average of %s", out, ", ".join(str(path) for path in paths))

@@ -1,4 +1,4 @@
-"""One command: its help in one style, and no file that is silently left out because another one is named after it."""
+"""One command: its help in one style, and an error for a second file where one is taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 from typer.models import ArgumentInfo, OptionInfo
 
 VALUES = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "TEXT"}
-"""What the help writes for a value of a type, unless the option says something better."""
+"""Placeholder in the help for a value of each type, unless the option has its own."""
 
 
 class Command(TyperCommand):
@@ -33,7 +33,7 @@ class Command(TyperCommand):
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse a second file where one is taken; of other values the last one counts, as of any command.
+        """Refuse a second file where one is taken; of other repeated values the last one counts, as is usual.
 
         Raises:
             typer.BadParameter: naming the option.
@@ -51,9 +51,9 @@ class Command(TyperCommand):
 
 
 def command_of(name: str, function: Callable[..., None]) -> Any:
-    """The command `name` that calls a function of the command line."""
+    """The command `name`, which calls this function."""
     hints = get_type_hints(function, include_extras=True)
-    for each in (function, inspect.unwrap(function)):  # else typer evaluates them again, into other options
+    for each in (function, inspect.unwrap(function)):  # else typer evaluates the hints again, into other options
         each.__annotations__ = hints
     for hint in hints.values():
         for info in getattr(hint, "__metadata__", ()):
@@ -64,12 +64,12 @@ def command_of(name: str, function: Callable[..., None]) -> Any:
     command: Any = typer.main.get_command(single)
     command.files = frozenset(each for each, hint in hints.items() if Path in _parts(hint))
     for argument in command._arguments():
-        argument.display_type_rich = lambda ctx: ""  # its name says what it is; there is no setting for this
+        argument.display_type_rich = lambda ctx: ""  # the name suffices; typer has no setting for this
     return command
 
 
 def _parts(hint: Any) -> list[Any]:
-    """A type and all that it is made of."""
+    """The type and all types that it is composed of."""
     parts = [hint]
     for part in parts:
         if get_origin(part) is not Literal:
@@ -78,7 +78,7 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def _value(hint: Any) -> str | None:
-    """What the help writes for a value: nothing for a flag, the choices if there are some."""
+    """Placeholder in the help for a value: empty for a flag, the choices if there are some."""
     parts = _parts(hint)
     if bool in parts:
         return ""

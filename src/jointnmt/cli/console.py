@@ -1,6 +1,6 @@
 """The consoles of standard output and standard error, shared so that progress and logs do not overwrite each other.
 
-rich is imported when one is used.
+rich is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 PLAIN: dict[str, Any] = {"markup": False, "emoji": False}
-"""Names of files and runs are printed as they are, also with [brackets] or :colons: in them."""
+"""Console settings that print names of files and runs verbatim, even with [brackets] or :colons: in them."""
 
 
 class _StandardError:
-    """Standard error, where writing is no error when its terminal has gone: nobody is there to read it."""
+    """Standard error, to which writing never fails, even when its terminal is gone."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):
@@ -55,7 +55,7 @@ def stdout() -> Console:
 
 
 def shows_standard_error() -> bool:
-    """Whether somebody may see standard error: it is a terminal."""
+    """Whether standard error is a terminal, so that a user may see it."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 

@@ -49,7 +49,7 @@ def contrast(
         bool, typer.Option("--skip-long", help="Skip items that are too long for the model, and count them.")
     ] = False,
     any_language: Annotated[
-        bool, typer.Option("--any-language", help="Accept a suite whose file name says other languages than RUN's.")
+        bool, typer.Option("--any-language", help="Accept a suite whose file name names other languages than RUN's.")
     ] = False,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -67,7 +67,7 @@ def contrast(
     for path in (scores, csv):
         check_output(path, [suite, source, right, wrong])
     if scores is not None and csv is not None and scores.resolve() == csv.resolve():
-        raise ConfigurationError(f"--scores and --csv: both name {csv}, and one would be lost. Name two files.")
+        raise ConfigurationError(f"--scores and --csv: both name {csv}, and one would be overwritten. Name two files.")
     rule: Rule = "summed" if summed else "length-normalised"
     found, languages = read_suite(suite, {"--source": source, "--right": right, "--wrong": wrong}, kind)
     runs = [each for each in (run, against) if each is not None]
@@ -99,7 +99,7 @@ def contrast(
 def _write_scores(
     path: Path, scored: Iterable[tuple[Path, Iterable[ScoredItem]]], skipped: Iterable[SuiteItem], rule: Rule
 ) -> None:
-    """Each item with its scores by each run, then the skipped items."""
+    """Write each item with its scores by each run, then the skipped items."""
     with open_output(path) as write:
         for run, items in scored:
             for each in items:

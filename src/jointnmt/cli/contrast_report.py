@@ -101,7 +101,7 @@ def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
 
 
 def _table(result: SuiteResult, breakdown: Breakdown, differences: Mapping[str, PairedDifference] | None) -> Table:
-    """A breakdown; with another model, its accuracy, and what only one model has right."""
+    """Table of a breakdown; with another model, also its accuracy and the items that only one model has right."""
     corpus = result.suite.frequency_corpus
     of_corpus = f" in {corpus}" if corpus and breakdown.name == "frequency" else ""
     table = Table(title=Text(f"By {breakdown.name}{of_corpus}"))

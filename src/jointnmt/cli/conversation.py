@@ -14,12 +14,12 @@ Line = TypeVar("Line")
 
 
 def at_a_terminal() -> bool:
-    """Whether somebody types what standard input gives, and sees what standard error says."""
+    """Whether standard input and standard error are both terminals."""
     return bool(sys.stdin and sys.stdin.isatty() and shows_standard_error())
 
 
 def greeting(translator: Translator) -> str:
-    """What the model is, its languages, and how to end."""
+    """Text that describes the model, names its languages, and says how to end."""
     source, target = translator.segmentation.languages
     return (
         f"{description(translator)}\n"
@@ -34,6 +34,6 @@ def prompted(lines: Iterator[Line], prompt: str) -> Iterator[Line]:
         try:
             line = next(lines)
         except StopIteration:
-            stderr().print()  # the shell's prompt begins a line of its own
+            stderr().print()  # so that the shell's prompt begins on a new line
             return
         yield line

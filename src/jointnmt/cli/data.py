@@ -24,30 +24,30 @@ def data(
         typer.Argument(metavar="NAME", help="A corpus of the catalogue.", show_default="print the catalogue"),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="The folder to put its files in, as plain text.")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="The folder to write its files to, as plain text.")
     ] = None,
     local: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="A folder that has a copy of it, perhaps compressed.",
+            help="A folder with a copy of its files, perhaps compressed.",
             show_default="download it, or unpack it",
         ),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Print the catalogue.")] = False,
 ) -> None:
-    """Prepare a corpus of the catalogue: unpack it if it comes with this package, or else download it.
+    """Prepare a corpus of the catalogue: unpack it if it comes with this package, otherwise download it.
 
-    A corpus's files are checked against the catalogue's checksums. Those that are there already are kept.
+    Its files are checked against the catalogue's checksums. Files that already exist are kept.
 
-    For text of one's own there is another command: `jointnmt data check FILES...` finds all that is wrong with it.
+    To check your own text, use another command: `jointnmt data check FILES...` finds all problems in it.
     """
     stray = ["--out"] * (to is not None) + ["--from"] * (local is not None)
     if listing and stray:
         raise ConfigurationError(f"--list prints the catalogue: leave out {', '.join(stray)}, or --list.")
     if name is None and stray:
-        raise ConfigurationError(f"{', '.join(stray)}: say of which corpus, as NAME: {_names()}.")
+        raise ConfigurationError(f"{', '.join(stray)}: name the corpus, as NAME: {_names()}.")
     if name is None or listing:
         stdout().print(_table())
     elif name not in catalogue.CATALOGUE:
@@ -66,13 +66,13 @@ def _get(corpus: catalogue.Corpus, to: Path, local: Path | None) -> None:
     with _progress() as progress:
         written = catalogue.prepare(corpus, to, local, progress)
     kept = len(corpus.files) - len(written)
-    logger.info("%s: %s is there: %d files written, %d kept", to, corpus.name, len(written), kept)
+    logger.info("%s: %s is complete: %d files written, %d kept", to, corpus.name, len(written), kept)
     logger.info("terms of %s: %s; cite: %s", corpus.name, corpus.licence, corpus.citation)
 
 
 @contextmanager
 def _progress() -> Iterator[catalogue.Progress]:
-    """A bar a file on standard error, if that is a terminal and information is wanted."""
+    """A progress bar for each file on standard error, if that is a terminal and information is logged."""
     columns = TaskProgressColumn(), TimeRemainingColumn(), DownloadColumn(), BarColumn(bar_width=10), REST
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
     with Progress(*columns, console=stderr(), disable=not shown, transient=True, expand=True) as bars:

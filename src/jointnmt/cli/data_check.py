@@ -38,14 +38,14 @@ def data_check(
     """Find all problems of parallel text at once, and write a clean copy.
 
     Encodings, headers, extra columns, empty and over-long lines, duplicates, overlap of training with validation and
-    test text (told by the names of files), other languages, copies, odd ratios of lengths, and lines that are shifted
-    against each other: each with its count and the first lines that have it. Nothing is changed in FILES.
+    test text (recognised by file names), other languages, copies, odd length ratios, and lines that are shifted
+    against each other: each with its count and the first lines that have it. FILES are not changed.
     """
     from jointnmt.data.quality.clean import REMOVED, check_folder, write_clean
     from jointnmt.data.quality.report import quality_report
 
     if overwrite and fix is None:
-        raise ConfigurationError("--overwrite is about the folder of --fix, which is missing.")
+        raise ConfigurationError("--overwrite is for the folder of --fix: add --fix DIR.")
     if fix is not None:
         check_folder(fix, overwrite)
     checked, languages = read_texts(files, source, target, columns, encoding)

@@ -1,4 +1,4 @@
-"""The lower bounds of buckets that a command takes."""
+"""Options for the lower bounds of buckets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FrequencyEdges = Annotated[list[int] | None, typer.Option(help=HELP, show_defaul
 
 
 def buckets_of(edges: Sequence[int] | None, default: Buckets) -> Buckets:
-    """The buckets with these edges, or the default ones.
+    """Buckets with these edges, or the default ones.
 
     Raises:
-        ConfigurationError: if the edges do not rise.
+        ConfigurationError: if the edges do not increase.
     """
     if not edges:
         return default

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_WORD = 20
-"""Mean letters of a word above which a text is taken for one without spaces."""
+"""Mean word length, in letters, above which a text is taken for one written without spaces."""
 
 
 def evaluate(
@@ -73,7 +73,8 @@ def evaluate(
     language: Annotated[
         str | None,
         typer.Option(
-            help="Target language, for tokenisers.", show_default="that of the runs, or of the reference's name, or en"
+            help="Target language, for tokenisers.",
+            show_default="that of the runs, else of the reference's name, else en",
         ),
     ] = None,
     metric: Annotated[
@@ -96,7 +97,7 @@ def evaluate(
     ] = False,
     resamples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000,
     by_length: Annotated[
-        bool, typer.Option("--by-length", help="Compare systems by length of the source, in words, too.")
+        bool, typer.Option("--by-length", help="Also compare systems by length of the source, in words.")
     ] = False,
     length_edges: Edges = None,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
@@ -108,8 +109,8 @@ def evaluate(
     """Evaluate translations against references: BLEU, chrF, TER, the papers' BLEU, length ratio, perplexity.
 
     A system is a file of translations (--hypothesis), a RUN, which translates the source, or several of either that
-    differ in their seeds (--system). The first one, of files before RUNs before --system, is what all others are
-    compared with: by paired bootstrap resampling, and, where there are several runs, over seeds and sentences.
+    differ in their seeds (--system). All are compared with the first one (files come before RUNs, RUNs before
+    --system): by paired bootstrap resampling, and, if there are several runs, over seeds and sentences.
     Perplexity is a run's on the (first) reference. Outputs of runs are cached: after an interruption, the same command
     resumes.
 
@@ -120,7 +121,7 @@ def evaluate(
     metrics = metric or METRICS
     if unknown := sorted(set(metrics) - set(ALL_METRICS)):
         raise ConfigurationError(
-            f"--metric {', '.join(unknown)}: there is no such metric; there are {', '.join(ALL_METRICS)}."
+            f"--metric {', '.join(unknown)}: there is no such metric. Choose from {', '.join(ALL_METRICS)}."
         )
     if tokenized and not {"multi_bleu", "compound_bleu"} & set(metrics):
         raise ConfigurationError(
@@ -148,13 +149,13 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Given:
-    """A training run of a system, as it is given."""
+    """A training run of a system, as given on the command line."""
 
     path: Path
     translates: bool
-    """Whether `path` is a RUN, and no file of translations."""
+    """Whether `path` is a RUN, and not a file of translations."""
     made_by: Path | None = None
-    """The run that made a file of translations."""
+    """The run that produced a file of translations."""
 
 
 def _given_systems(
@@ -214,7 +215,7 @@ def _eval_set(source: Path | None, references: Sequence[Path]) -> EvalSet:
 def _measured(
     systems: Sequence[tuple[str, Sequence[Given]]], eval_set: EvalSet, how: LoadOptions
 ) -> list[EvaluatedSystem]:
-    """The systems with their translations, after runs have made them."""
+    """The systems with their translations; RUNs translate first."""
     found: list[EvaluatedSystem] = []
     others: list[SystemRun] = []
     with ProgressBars() as progress:
@@ -241,8 +242,8 @@ def _by_length(
     lengths = [num_words(text, language) for text in eval_set.sources]
     if mean(map(len, eval_set.sources)) > LONGEST_WORD * mean(lengths):
         logger.warning(
-            "%s: seems to be written without spaces, between which words are counted; let its name end in its "
-            "language, such as .zh or .ja, and characters are counted",
+            "%s: seems to be written without spaces, so words cannot be counted; let its name end in its language, "
+            "such as .zh or .ja, to count characters instead",
             eval_set.source_name,
         )
     outputs = {system.name: [run.translations for run in system.runs] for system in evaluation.systems}

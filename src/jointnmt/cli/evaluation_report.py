@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from jointnmt.evaluation.significance import BootstrapResult, Comparison
 
 OVER_SENTENCES = (
-    "Resampled texts: mean ± half of the 95% interval. p: probability of such a difference from {first} by chance, in "
-    "either direction, were the sentences others, of these very runs; * below 0.05."
+    "Resampled texts: mean ± half of the 95% interval. p: probability of such a difference from {first}, in either "
+    "direction, by the choice of sentences alone, for these very runs; * below 0.05."
 )
 OVER_SEEDS = (
-    "Difference from {first} ± half of the 95% interval, and its p, were seeds and sentences others; * below 0.05. "
-    "Student's test of crossed random effects; both systems are taken to vary alike with the seed."
+    "Difference from {first} ± half of the 95% interval, and its p, over other seeds and sentences; * below 0.05. "
+    "t-test with crossed random effects; both systems are assumed to vary equally with the seed."
 )
 
 
@@ -87,7 +87,7 @@ def _example_table(evaluation: Evaluation, count: int) -> Table:
 
 
 def _lines(example: ExampleSentence, systems: Sequence[EvaluatedSystem]) -> Iterator[tuple[str, str]]:
-    """The texts of an example, each with what it is."""
+    """The texts of an example, each with its label."""
     if example.source is not None:
         yield "source", example.source
     yield from (("reference", text) for text in example.references)
@@ -130,7 +130,7 @@ def _mean(values: Sequence[float], decimals: int = 2) -> str:
 
 
 def _directions(evaluation: Evaluation) -> list[str]:
-    """Which scores are the better the lower."""
+    """A note that names the scores for which lower is better."""
     lower = [TITLES["ter"]] if evaluation.scores[0][0].ter else []
     if any(system.likelihoods for system in evaluation.systems):
         lower += ["nll (nats a piece of the references)", "perplexity"]
@@ -138,7 +138,7 @@ def _directions(evaluation: Evaluation) -> list[str]:
 
 
 def _likelihood(system: EvaluatedSystem) -> list[str]:
-    """`nll` and perplexity."""
+    """The cells `nll` and perplexity."""
     if system.perplexity is None:
         return ["", ""]
     return [_mean([each.nll for each in system.likelihoods], 3), f"{system.perplexity:.2f}"]

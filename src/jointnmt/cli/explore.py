@@ -1,4 +1,4 @@
-"""`jointnmt explore`: what models compute on some sentences, as one page."""
+"""`jointnmt explore`: what models compute on given sentences, as one page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def explore(
     ],
     text: Annotated[list[str] | None, typer.Option(help="A sentence to look into. Repeatable.")] = None,
     translation: Annotated[
-        list[str] | None, typer.Option(help="A translation to look into beside the models', one for each --text.")
+        list[str] | None, typer.Option(help="A translation to look into besides the models', one for each --text.")
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", help=f"Sentences to look into, one a line ({COMPRESSED}).")
@@ -41,7 +41,7 @@ def explore(
         int,
         typer.Option(
             min=2,
-            help="Most tokens of a sentence, end mark counted; of a longer translation, the first so many are shown.",
+            help="Most tokens of a sentence, end mark included; a longer translation is shown up to this length.",
         ),
     ] = 80,
     device: DeviceOption = "auto",
@@ -49,8 +49,9 @@ def explore(
 ) -> None:
     """Explore what models compute on sentences: write one page that opens without a server or network.
 
-    It has their translations and alignments, the attention of all layers, the joint representation cell by cell, the
-    search as a tree, and scores of each other's translations. All models are of one language pair.
+    It shows the models' translations and alignments, the attention of all layers, the joint representation cell by
+    cell, the search as a tree, and each model's scores of the others' translations. All models must have the same
+    language pair.
     """
     from jointnmt.serving.engine import Engine
     from jointnmt.serving.exploration import document

@@ -35,7 +35,7 @@ def info(
         typer.Option(min=1, help="Source vocabulary size.", show_default="the run's, or the recipe's"),
     ] = None,
     target_vocabulary: Annotated[
-        int | None, typer.Option(min=1, help="Target vocabulary size.", show_default="likewise")
+        int | None, typer.Option(min=1, help="Target vocabulary size.", show_default="the run's, or the recipe's")
     ] = None,
     settings: RecipeSettings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each recipe.")] = False,
@@ -45,7 +45,7 @@ def info(
 ) -> None:
     """Count the parameters of recipes or runs, without data or training.
 
-    They are split into embeddings (of source and target, and the projection to the vocabulary) and the rest.
+    They are listed as embeddings (of source and target, and the projection to the vocabulary) and the rest.
     """
     if as_json and markdown:
         raise ConfigurationError("--json and --markdown exclude each other: give one of them.")
@@ -79,7 +79,7 @@ def _count(
 
 
 def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, target: int | None) -> tuple[int, int]:
-    """Sizes as given, else of the run, else as the recipe sets them (training may find fewer pieces)."""
+    """Vocabulary sizes as given, else of the run, else as the recipe sets them (training may find fewer pieces)."""
     config = experiment.segmentation
     if source is not None and target is None and config.shared:
         target = source
@@ -92,7 +92,7 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     elif config.num_merges is not None or not isinstance(config.joint, bool):
         raise ConfigurationError(
-            f"{recipe}: how many pieces each side has is not known before the segmentation is learnt. Give "
+            f"{recipe}: the vocabulary sizes are not known before the segmentation is learnt. Give "
             "--source-vocabulary and --target-vocabulary, or a RUN."
         )
     else:

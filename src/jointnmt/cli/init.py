@@ -30,32 +30,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_LOST = 0.01
-"""Of pairs, that are not UTF-8 and are left out without being asked about."""
+"""Largest share of pairs that are left out as not UTF-8 without --encoding being asked for."""
 
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
-    more: Annotated[list[Path] | None, typer.Argument(metavar="FILES", help="More files of --from.")] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="FILES", help="Further files of --from.")] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--from", metavar="FILES...", help="Your text: all that `jointnmt data check` reads."),
+        typer.Option("--from", metavar="FILES...", help="Your text, in any format that `jointnmt data check` reads."),
     ] = None,
     source: SourceLanguageOption = None,
     target: TargetLanguageOption = None,
     columns: ColumnsOption = None,
     encoding: EncodingOption = None,
     family: Annotated[
-        Literal["transformer", "reformer-base", "reformer-fast"], typer.Option(help="Of the model.")
+        Literal["transformer", "reformer-base", "reformer-fast"], typer.Option(help="Model family.")
     ] = "transformer",
-    seed: Annotated[int, typer.Option(min=0, help="Of what is held out, and of the training.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out sample and of the training.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write even if the folder is not empty.")] = False,
 ) -> None:
-    """Begin with text of one's own: check it, hold out test text, and write a recipe that fits it and this machine.
+    """Start a project from your own text: check it, hold out test text, and write a recipe for it and this machine.
 
     DIR gets `data/` (training, validation and test text without overlap; files that are named valid, dev or test are
-    taken as such), `removed.tsv` (what was left out, and why) and `recipe.yaml`. FILES stay as they are.
+    taken as such), `removed.tsv` (what was left out, and why) and `recipe.yaml`. FILES are not changed.
     """
-    with extra("data", "train"):  # both at once, not one after the other
+    with extra("data", "train"):  # so that one error names both
         import lightning_fabric  # noqa: F401
         import py3langid  # noqa: F401
 
@@ -77,7 +77,7 @@ def init(
 
 
 def _check_encodings(checked: "Sequence[CheckedText]") -> None:
-    """Refuse text most of whose unusual letters would be lost, as it is in another encoding than UTF-8."""
+    """Refuse text of which more than `MOST_LOST` of the pairs would be lost, as it is not UTF-8."""
     from jointnmt.data.quality.problems import NUMBERS
     from jointnmt.data.quality.texts import NOT_UTF8
 
@@ -86,13 +86,13 @@ def _check_encodings(checked: "Sequence[CheckedText]") -> None:
         note = next((note for note in text.text.notes if NOT_UTF8 in note), "")
         if note and lost > len(text) * MOST_LOST:
             raise DataError(
-                f"{note}: {lost:,} of {len(text):,} pairs would be left out. Say in which encoding it is, as by "
+                f"{note}: {lost:,} of {len(text):,} pairs would be left out. Give its encoding, as in "
                 "--encoding cp1252; or --encoding utf-8, to leave them out."
             )
 
 
 def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
-    """The languages, asked for at a terminal if they are not sure."""
+    """The languages; uncertain ones are asked for at a terminal."""
     codes = []
     for side, option in zip(languages, ("source", "target"), strict=True):
         if side.sure:
@@ -102,14 +102,14 @@ def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
             codes.append(str(typer.prompt(question, default=side.language or None, err=True)).strip())
             check_language(f"the {option} language", codes[-1])
         else:
-            raise ConfigurationError(f"The {option} language is {side.reason}. Say it: --{option} CODE, such as de.")
+            raise ConfigurationError(f"The {option} language is {side.reason}. Give it: --{option} CODE, such as de.")
     agreed = codes[0], codes[1]
     check_different(agreed)
     return agreed
 
 
 def _summary(project: "Project") -> list[str]:
-    """What was made, how long training takes, what to expect, and the next commands."""
+    """Lines that say what was written, how long training takes, what to expect, and the next commands."""
     from jointnmt.planning.expectation import expectation
 
     parts, plan, directory = project.parts, project.plan, project.directory

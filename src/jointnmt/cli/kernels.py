@@ -24,13 +24,13 @@ def kernels(
     """Build the custom CPU kernels, or show their status.
 
     A wheel made by `make wheel` has them for x86-64 processors with AVX2 or more. Elsewhere they are compiled on first
-    use, so that building them is needed only where a first use must not wait, as in the image of a container. `build`
-    prints the path of the library, and fails with exit code 2 where there can be none.
+    use, so building them is needed only if the first use must not wait, as in a container image. `build` prints the
+    path of the library, and fails with exit code 2 if it cannot be built.
 
-    `status` builds nothing. It tells the compiler and its version, the processor and which of its features the kernels
-    use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), where
-    the library lies, its SHA-256, and whether it is verified: a library that is damaged, altered, another user's, or
-    open to others is never loaded, but built anew or refused.
+    `status` builds nothing. It shows the compiler and its version, the processor and which of its features the kernels
+    use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), the
+    path of the library, its SHA-256, and whether it is verified: a library that is damaged, altered, owned by another
+    user or writable by others is never loaded, but rebuilt or refused.
     """
     if action == "build":
         if as_json:

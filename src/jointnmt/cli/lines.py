@@ -20,7 +20,7 @@ STANDARD_INPUT = "standard input"
 
 
 def input_lines(path: Path | None) -> Iterator[str | DataError]:
-    """The lines of a plain or compressed file, or of standard input, as they come; of one that is no text, the error.
+    """The lines of a plain or compressed file, or of standard input, as they are read; an error for an invalid line.
 
     Raises:
         DataError: if the file cannot be read.
@@ -34,17 +34,17 @@ def input_lines(path: Path | None) -> Iterator[str | DataError]:
 def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
     """A function that writes a line to a file, or to standard output, at once.
 
-    A file gets its name when it is finished: until then, or after an error, its lines are in `NAME.part`.
+    A file gets its name when it is complete: until then, or after an error, its lines are in `NAME.part`.
 
     Raises:
         ConfigurationError: if standard output is closed.
     """
     if path is None:
         if sys.stdout is None:
-            raise ConfigurationError("Standard output is closed: nowhere to write to. Name a file by --out.")
+            raise ConfigurationError("Standard output is closed. Name a file by --out.")
         yield writer(sys.stdout.buffer)
         return
-    if path.exists() and not path.is_file():  # a pipe or a device is there to be written to, not to be replaced
+    if path.exists() and not path.is_file():  # a pipe or device must be written to, not replaced
         with naming(path), path.open("wb") as stream:
             yield writer(stream)
         return
@@ -55,7 +55,7 @@ def open_output(path: Path | None) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of this file name it, also that of closing a stream whose last line could not be written."""
+    """Add the file's name to errors, including the one from closing a stream whose last line could not be written."""
     try:
         yield
     except OSError as error:
@@ -64,25 +64,25 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def part_of(path: Path) -> Path:
-    """The file that has the lines of an output until it is finished, beside the file itself, not a link to it."""
+    """The path `NAME.part` of an unfinished output, beside the file itself, not beside a link to it."""
     path = _linked(path)
     return path.with_name(f"{path.name}.part")
 
 
 def facts_of_part(path: Path) -> Path:
-    """The file that tells what those lines were made of."""
+    """The path `NAME.part.json` of the facts that an unfinished output depends on."""
     path = _linked(path)
     return path.with_name(f"{path.name}.part.json")
 
 
 def _linked(path: Path) -> Path:
-    """The file that a symbolic link leads to; of any other path, itself."""
+    """The target of a symbolic link; any other path unchanged."""
     return path.resolve() if path.is_symlink() else path
 
 
 @contextmanager
 def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator[None]:
-    """Give an unfinished file its name after this; after an error say where the lines so far are, and some `advice`."""
+    """Rename an unfinished file on success; after an error, log where the lines so far are, and some `advice`."""
     try:
         yield
     except BaseException:
@@ -92,15 +92,15 @@ def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator
 
 
 def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
-    """Find out before the work whether its result can be written.
+    """Check before the work that its result can be written.
 
     Args:
         path: the file; None: standard output.
-        read: the files of which the result is made, where they are files.
+        read: the inputs, which must not be overwritten.
 
     Raises:
-        ConfigurationError: if it is a folder, is in none, is one of the files that are read, is named - or has the
-            name of a compressed one.
+        ConfigurationError: if it is a folder, its folder does not exist, it is one of the inputs, or it is named - or
+            has the name of a compressed file.
     """
     if path is None:
         return
@@ -109,21 +109,21 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
     for written in (path, part_of(path), facts_of_part(path)):
         if written.is_file() and any(each is not None and each.is_file() and each.samefile(written) for each in read):
             raise ConfigurationError(
-                f"{written}: is read, and the result would be written over it. Name another file for {path}."
+                f"{written}: is an input, and the result would overwrite it. Name another file for {path}."
             )
     if path.is_dir():
         raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
     if compression_of(path):
         raise ConfigurationError(f"{path}: results are not compressed. Name {plain_name(path)}, and compress it after.")
     if not path.parent.is_dir():
-        raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Make it first.")
+        raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Create it first.")
 
 
 def check_output_folder(path: Path) -> None:
-    """Find out before the work whether its results can be written to a folder, which need not be there.
+    """Check before the work that its results can be written to a folder, which need not exist yet.
 
     Raises:
-        ConfigurationError: if it, or what it is to lie in, is a file.
+        ConfigurationError: if it, or a folder above it, is a file.
     """
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir():
@@ -131,7 +131,7 @@ def check_output_folder(path: Path) -> None:
 
 
 def writer(stream: IO[bytes]) -> Callable[[str], None]:
-    """What writes a line to a stream, at once."""
+    """A function that writes a line to a stream and flushes it."""
 
     def write(line: str) -> None:
         try:

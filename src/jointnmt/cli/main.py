@@ -25,14 +25,14 @@ from jointnmt.extras import Extra, extra
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 
 COMMANDS = {
-    "init": "Begin with text of one's own: check it, hold out test text, write a recipe that fits.",
-    "data": "Check one's own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
+    "init": "Start a project from your own text: check it, hold out test text, write a recipe for it.",
+    "data": "Check your own text (data check), prepare a corpus of the catalogue, or print the catalogue.",
     "recipes": "List the recipes that come with the package, or print one.",
-    "prepare": "Segment the text of a recipe before its training: on all cores, or on a cluster of Ray.",
+    "prepare": "Segment the text of a recipe before its training: on all cores, or on a Ray cluster.",
     "train": "Train a model from a recipe, or resume its training.",
     "average": "Average the weights of checkpoints of a run.",
     "translate": "Translate raw text, line by line.",
-    "translate-corpus": "Translate a corpus by many workers: on this machine, or on a cluster of Ray.",
+    "translate-corpus": "Translate a corpus with many workers: on this machine, or on a Ray cluster.",
     "score": "Score given translations by their log-probabilities.",
     "evaluate": "Evaluate translations: BLEU, chrF, TER, perplexity, significance.",
     "contrast": "Evaluate a model on contrastive translation pairs.",
@@ -68,7 +68,7 @@ NEEDED: dict[str, tuple[Extra, ...]] = {
     "translate-corpus": ("cluster",),
     "export": ("export",),
 }
-"""The extras of commands; those that are not here need none. What only some of their uses need says so by itself."""
+"""The extras that commands always need. An extra that only some uses of a command need is reported where it is used."""
 
 SUBCOMMANDS = {("data", "check"): "data_check"}
 """Commands of two words, and the function and module of each; `data` is a command by itself too."""
@@ -107,7 +107,7 @@ jointnmt train package:demo --out RUN
 
 jointnmt translate RUN < source.txt > translation.txt
 
-`--debug`, `--verbose` and `--quiet` may stand before or after the command. `jointnmt COMMAND --help` explains a
+`--debug`, `--verbose` and `--quiet` may be given before or after the command. `jointnmt COMMAND --help` explains a
 command.
 """
 
@@ -124,10 +124,10 @@ class Commands(TyperGroup):
     """The group of all commands: loads them on use, and turns exceptions into messages and exit codes."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line; help that nobody reads to its end exits as all else that writes into a closed pipe."""
+        """Run the command line; help written to a closed pipe exits like any other output to one."""
         try:
             return super().main(*args, **options)
-        except SystemExit as error:  # rich, and typer, make it an error of their own
+        except SystemExit as error:  # rich and typer turn a broken pipe into their own exit
             if isinstance(error.__context__, BrokenPipeError):
                 raise SystemExit(BROKEN_PIPE) from None
             raise
@@ -172,7 +172,7 @@ class Commands(TyperGroup):
             if ctx.params.get("debug"):
                 traceback.print_exc(file=sys.stderr)
             if stop.asked is not None and not isinstance(error, JointNMTError):
-                error = Interruption(stop.asked)  # whatever came of it: an import of torch ends in other errors
+                error = Interruption(stop.asked)  # whatever it was raised as: an import of torch ends in other errors
             message, code = _explain(error)
             with suppress(OSError):  # the terminal has gone
                 typer.echo(f"jointnmt: {message}", err=True)
@@ -190,7 +190,7 @@ def _load(name: str) -> Any:
 
 
 def _imported(module: str) -> ModuleType:
-    """A module, its first import without garbage collections: they would look through all of torch again and again.
+    """Import a module, the first time without garbage collection, which would traverse all of torch repeatedly.
 
     What is there afterwards stays, so later ones leave it out.
     """
@@ -275,7 +275,7 @@ def shared(
 
 @contextmanager
 def _logging_to_stderr(level: int) -> Iterator[None]:
-    """Log from `level` on, in colour on a terminal; other packages log only warnings. At the end all is as before."""
+    """Log from `level` on, in colour on a terminal; other packages log only warnings. Settings are restored at exit."""
     from jointnmt.cli.console import shows_standard_error, stderr
 
     handler: logging.Handler = logging.StreamHandler()

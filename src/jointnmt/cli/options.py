@@ -1,7 +1,7 @@
 """Arguments and options that several commands take: one name, and one explanation, for one thing.
 
-What is not text is written as `cli/command.py` shows it: FILE, FOLDER, NUMBER, or the choices. A default stands in
-`[default: ...]`, of `None` with what it means as `show_default`.
+Values other than text are shown as in `cli/command.py`: FILE, FOLDER, NUMBER, or the choices. A default is shown as
+`[default: ...]`; for `None`, `show_default` says what it means.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 COMPUTATION = "Computation"
-"""The panel of `--device` and the like."""
+"""Help panel of `--device` and similar options."""
 
 COMPRESSED = "also .gz, .xz, .bz2"
 
 BATCHES = (
-    "Otherwise results in float16, on a GPU, or without the CPU kernels depend a little on what else is in the batch: "
-    "scores in their last digits, and rarely a text."
+    "Otherwise results in float16, on a GPU, or without the CPU kernels depend slightly on the rest of the batch: "
+    "scores in their last digits, and rarely a translation."
 )
 
 
@@ -29,14 +29,14 @@ def panel(name: str, text: str, *names: str, **settings: Any) -> Any:
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a trained model.")]
 EnsembleArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Directory of a trained model; A+B+C: of several, an ensemble.")
+    Path, typer.Argument(metavar="RUN", help="Directory of a trained model; A+B+C: an ensemble of several.")
 ]
 RunsArgument = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Directories of trained models, the one to compare with first.")
 ]
-EACH_NAMED = "Directories of trained models, each perhaps with a name of its own"
+EACH_NAMED = "Directories of trained models, each optionally with a name"
 NAMED_RUNS = typer.Argument(metavar="[NAME=]RUN", help=f"{EACH_NAMED}.")
-NAMED_ENSEMBLES = typer.Argument(metavar="[NAME=]RUN", help=f"{EACH_NAMED}; A+B+C: of several, an ensemble.")
+NAMED_ENSEMBLES = typer.Argument(metavar="[NAME=]RUN", help=f"{EACH_NAMED}; A+B+C: an ensemble of several.")
 RecipeArgument = Annotated[
     Path, typer.Argument(metavar="RECIPE", help="Configuration of an experiment (YAML), or package:NAME.")
 ]
@@ -53,12 +53,12 @@ OutputOption = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="standard output"),
 ]
-DeviceOption = Annotated[str, panel(COMPUTATION, "auto (a GPU, if there is one), cpu or cuda.", metavar="DEVICE")]
+DeviceOption = Annotated[str, panel(COMPUTATION, "auto (a GPU if there is one), cpu or cuda.", metavar="DEVICE")]
 PrecisionOption = Annotated[
     Literal["float32", "bfloat16", "float16", "int8"],
     panel(
         COMPUTATION,
-        "float32, bfloat16, float16 or, on a CPU only, int8: of the model's computations.",
+        "Precision of the model's computations: float32, bfloat16, float16 or, on a CPU only, int8.",
         metavar="PRECISION",
     ),
 ]
@@ -66,8 +66,8 @@ PrecisionChoiceOption = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "int8"],
     panel(
         COMPUTATION,
-        "auto (bfloat16 where it is a tenth faster than float32, measured once), float32, bfloat16, float16 or, on a "
-        "CPU only, int8.",
+        "Precision of the model's computations: auto (bfloat16 if it is a tenth faster than float32, measured once), "
+        "float32, bfloat16, float16 or, on a CPU only, int8.",
         metavar="PRECISION",
     ),
 ]

@@ -1,4 +1,4 @@
-"""`jointnmt prepare`: what a training does before its first update, on all cores or on a cluster."""
+"""`jointnmt prepare`: the preprocessing of a training, on all cores or on a cluster."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,13 +11,13 @@ from jointnmt.cli.options import RecipeArgument, RecipeSettings
 
 def prepare(
     recipe: RecipeArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Directory of the run, for the pieces.")],
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Directory of the run, for the segmentation.")],
     settings: RecipeSettings = None,
     address: Annotated[
         str | None,
         typer.Option(
-            help="A cluster of Ray that segments: auto (the one of this machine) or HOST:PORT. The text and the cache "
-            "(data.cache) have to be where all its machines see them.",
+            help="A Ray cluster that segments: auto (the one of this machine) or HOST:PORT. All its machines must be "
+            "able to read the text and to read and write the cache (data.cache).",
             show_default="processes of this machine",
         ),
     ] = None,
@@ -25,9 +25,9 @@ def prepare(
         int | None, typer.Option(min=1, help="Processes that segment.", show_default="one for each core")
     ] = None,
 ) -> None:
-    """Learn the pieces of a recipe, and filter and segment its text, which `train` with the same RUN then finds.
+    """Learn the segmentation of a recipe, and filter and segment its text, which `train` with the same RUN then uses.
 
-    After an interruption, the same command goes on, and so does `train`. The result is the same, whoever works.
+    After an interruption, the same command continues, and so does `train`. The result does not depend on the workers.
     """
     from jointnmt.cli.console import stderr
     from jointnmt.data.pool import Pool

@@ -35,7 +35,7 @@ def probe(
     source_tags: Annotated[
         Path | None, typer.Option(help="Part-of-speech tags of the source: one per word, line by line.")
     ] = None,
-    reference_tags: Annotated[Path | None, typer.Option(help="Part-of-speech tags of the reference, likewise.")] = None,
+    reference_tags: Annotated[Path | None, typer.Option(help="The same of the reference.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,9 +49,9 @@ def probe(
 
     A probe predicts the piece from its hidden state in a layer. It is trained on the run's training text, stopped early
     on its validation text, and measured on --source and --reference, without pairs that occur in those texts. Accuracy
-    is given by layer, training frequency and, with tags, word class; also the cosine similarity between embeddings and
-    layers, and the gates of lexical shortcuts with their sparseness. After an interruption, the same command resumes
-    after the last complete round.
+    is given by layer, training frequency and, with tags, word class. The cosine similarity between embeddings and
+    layers and the gates of lexical shortcuts with their sparseness are measured too. After an interruption, the same
+    command resumes after the last complete round.
     """
     from jointnmt.analysis.held_out import read_text
     from jointnmt.analysis.lexical_figures import topics
@@ -80,7 +80,7 @@ def probe(
 
 @contextmanager
 def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress of one part; the function takes how many more sentences are done."""
+    """Progress of one part; the function is called with the number of further sentences done."""
     done = 0
     with ProgressBars("sentences") as progress:
 

@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 30
 
 REST = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-"""What is done, in as much of a line as the terminal has left after the numbers."""
+"""Column of the task's description, in the width that the numbers leave."""
 
 
 class ProgressBars:
-    """A context whose `update` may be called as often as one likes; `unit` names what is counted."""
+    """Context that shows progress; `update` may be called at any rate, and `unit` names what is counted."""
 
     def __init__(self, unit: str = "lines") -> None:
         self._unit = unit
@@ -42,7 +42,7 @@ class ProgressBars:
         self._logged = time.monotonic()
 
     def update(self, what: str, done: int, total: int) -> None:
-        """Show that `done` of `total` units of the task `what` are computed."""
+        """Show that `done` of `total` units of the task `what` are complete."""
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=total)
             self._began[what] = time.monotonic(), done
@@ -54,7 +54,7 @@ class ProgressBars:
             logger.info("%s: %d of %d %s%s%s", what, done, total, self._unit, _per_second(rate), left)
 
     def _rate(self, what: str, done: int) -> float:
-        """Units of a task in a second, since it was begun here; 0: nothing is known yet."""
+        """Units of a task per second since its first update here; 0: not known yet."""
         began, before = self._began[what]
         seconds = time.monotonic() - began
         return (done - before) / seconds if seconds > 0 else 0.0

@@ -50,7 +50,7 @@ def report(
     from jointnmt.testset.outputs import check_runs, common_languages
 
     if out.suffix != ".html":
-        raise ConfigurationError(f"--out {out}: the report is a page, and its name ends in .html.")
+        raise ConfigurationError(f"--out {out}: the report is an HTML page. Give it a name that ends in .html.")
     check_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_output(out)

@@ -1,4 +1,4 @@
-"""Output files that a later call resumes: what they were made of, and how many lines of input they cover."""
+"""Output files that a later call can resume: the facts they depend on, and how many lines of input they cover."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 Write = Callable[[str], None]
 
 REMEDIES = ("options.split: never -> long", "options.on_invalid: error -> ")
-"""What may change on resuming: lines that are done had no such fault, and are what they would be."""
+"""Changes that are allowed on resuming: finished lines had no such fault, so they would be the same."""
 
 
 @contextmanager
@@ -37,28 +37,28 @@ def resumable_output(
         path: the file.
         facts: everything that the results depend on, as JSON-compatible values.
         rows_have_numbers: a line of input may have several rows, each of which begins with its number and a tab.
-        resume: append to what an interrupted call has left, if there is something.
+        resume: append to the output of an interrupted call, if there is one.
 
     Raises:
-        ConfigurationError: if that was made of other facts, but for `REMEDIES`, or another process is writing it.
+        ConfigurationError: if that output depends on other facts, except `REMEDIES`, or another process is writing it.
     """
     part, made_of = part_of(path), facts_of_part(path)
     with naming(part), part.open("ab+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigurationError(f"{part}: another process is writing it. Wait for its end.") from error
+            raise ConfigurationError(f"{part}: another process is writing it. Wait until it has finished.") from error
         done = 0
         if resume and stream.tell():
             _check(part, made_of, facts)
             done = _cut(stream, rows_have_numbers)
-            logger.info("%s: goes on after line %d", path, done)
+            logger.info("%s: continuing after line %d", path, done)
         else:
             if stream.tell():
-                logger.warning("%s: of an interrupted call, is begun again; --resume would have gone on", part)
+                logger.warning("%s: starting again from the first line; --resume would have continued it", part)
             stream.truncate(0)
         write_text(made_of, json.dumps(facts, indent=1, sort_keys=True) + "\n")
-        with named_at_the_end(path, part, "; the same command with --resume goes on"):
+        with named_at_the_end(path, part, "; the same command with --resume continues"):
             yield writer(stream), done
             os.fsync(stream.fileno())
     made_of.unlink()
@@ -69,23 +69,23 @@ def _check(part: Path, made_of: Path, facts: Mapping[str, Any]) -> None:
         before = dict(json.loads(made_of.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         raise ConfigurationError(
-            f"{part}: cannot be resumed: {made_of}, which says what it was made of, is missing or damaged. "
-            "Leave --resume out to begin again."
+            f"{part}: cannot be resumed: {made_of}, which records its input and options, is missing or damaged. "
+            "Leave out --resume to start again."
         ) from None
     changed = [each for each in differences(before, json.loads(json.dumps(facts))) if not each.startswith(REMEDIES)]
     if changed := [re.sub(r": [0-9a-f]{64} -> [0-9a-f]{64}$", ": another file", each) for each in changed]:
         raise ConfigurationError(
-            f"{part}: was made of something else: {in_words(changed)}. Give what it was made of, or leave --resume "
-            "out to begin again."
+            f"{part}: was made with another input or other options: {in_words(changed)}. Give the same ones, or leave "
+            "out --resume to start again."
         )
 
 
 def _cut(stream: IO[bytes], rows_have_numbers: bool) -> int:
-    """Cut off what a killed process has left incomplete; the number of input lines whose results are whole."""
+    """Truncate what a killed process left incomplete; returns the number of input lines with complete results."""
     done = size = whole = last = 0
     stream.seek(0)
     for row in stream:
-        if not row.endswith(b"\n") or b"\0" in row:  # the latter where the system went down
+        if not row.endswith(b"\n") or b"\0" in row:  # NUL bytes are left by a system crash
             break
         number = int(row.split(b"\t")[0]) if rows_have_numbers else last + 1
         if rows_have_numbers and number != last:  # only the next number shows that a line has all its rows

@@ -58,13 +58,13 @@ def scale(
     """Scale a recipe in depth and width by the gradient of its validation cross-entropy (Li et al. 2020, Eqs. 7-11).
 
     Trains it unchanged, deeper, and wider, in FOLDER/base, FOLDER/depth and FOLDER/width. Finished runs are not
-    trained again, interrupted ones resume. If the gradient leads to no larger model, the reason is printed, with exit
-    code 2.
+    trained again; interrupted ones resume. If the gradient leads to no larger model, the command says why and exits
+    with code 2.
     """
     if not (math.isfinite(ratio) and ratio > 1):
         raise ConfigurationError(f"--ratio {ratio:g}: must be a number above 1.")
     if RunDirectory(out).experiment.exists():
-        raise ConfigurationError(f"{out}: is a run itself. Choose another directory for --out.")
+        raise ConfigurationError(f"{out}: is itself a run. Choose another directory for --out.")
     experiment = Experiment.load(recipe, settings or ())
     wanted = three_runs(experiment, epsilon, updates)
     names = RUNS if only is None else (only,)
@@ -72,7 +72,7 @@ def scale(
     if not is_first():  # of several processes that train together
         return
     if only is not None:
-        logger.info("when %s are finished in %s, the same command without --only scales", ", ".join(RUNS), out)
+        logger.info("once %s are finished in %s, run the same command without --only", ", ".join(RUNS), out)
         return
     scaling = scale_experiment(experiment, outcomes, ratio, epsilon)
     report = scaling_report(experiment, scaling, outcomes, ratio, epsilon)
@@ -113,7 +113,7 @@ def _runs_table(experiment: Experiment, report: dict[str, Any]) -> Table:
     gradient = report["gradient"]
     caption = (
         f"Layers: {' + '.join(depths(experiment.model))}. Cross-entropy: the lowest of the run's validations, in "
-        "nats a token. Better by: of cross-entropy, for each layer or width of E (Eq. 10)."
+        "nats a token. Better by: fall in cross-entropy for each layer or width of E added (Eq. 10)."
     )
     table = Table(title=f"{report['name']}: {report['family']}", caption=caption)
     table.add_column("run")

@@ -19,15 +19,13 @@ def serve(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1, this machine")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0: any that is free.", show_default="5000")
-    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.", show_default="5000")] = None,
     keys: Annotated[Path | None, typer.Option(help="File of API keys; without it, no key is needed.")] = None,
     add_key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Add a new API key to --keys, print it, and serve nothing.")
+        str | None, typer.Option(metavar="NAME", help="Add a new API key to --keys, print it, and exit.")
     ] = None,
     per_minute: Annotated[
-        int | None, typer.Option(min=1, help="With --add-key: most requests of the key in a minute.")
+        int | None, typer.Option(min=1, help="With --add-key: most requests with the key per minute.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="File of the server's settings and limits (YAML).")] = None,
     settings: Annotated[
@@ -39,14 +37,14 @@ def serve(
 ) -> None:
     """Serve models over HTTP: LibreTranslate's API, and a typed one under /v1.
 
-    SIGTERM ends the server when the running requests have ended; SIGHUP loads models that have changed on disk.
+    SIGTERM ends the server once the running requests have finished; SIGHUP reloads models that have changed on disk.
     """
     if add_key is not None:
         _add_key(keys, add_key, per_minute)
         return
     if per_minute is not None:
         raise ConfigurationError("--per-minute is for a new key: add --add-key NAME.")
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew: by default, it would end this
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until models can be reloaded: the default action ends the process
     with extra("serve"):
         import language_data  # noqa: F401 (needed by some requests only)
         import py3langid  # noqa: F401

@@ -28,7 +28,7 @@ def share(
         list[str] | None,
         typer.Option(
             metavar="NAME=SOURCE,REFERENCE",
-            help="A test set, two files line by line: the card states what the stored weights score. Repeatable.",
+            help="A test set, two files line by line: the card states the scores of the stored weights. Repeatable.",
         ),
     ] = None,
     licence: Annotated[str | None, typer.Option(help="The model's licence, for the card.")] = None,
@@ -36,14 +36,14 @@ def share(
         str | None, typer.Option(help="Sources and licences of the training text, for the card.")
     ] = None,
     limits: Annotated[
-        str | None, typer.Option(help="What the model cannot do, for the card, besides what its settings tell.")
+        str | None, typer.Option(help="Limits of the model, for the card, besides those that follow from its settings.")
     ] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Save a run as a small folder to give away: weights, segmentation, configuration, and a card (README.md).
 
     Every command that needs neither checkpoints nor training text takes the folder as a RUN. The card states data,
-    seed, settings, scores and licences; what is not given is said to be not stated.
+    seed, settings, scores and licences; those that are not given are marked as not stated.
     """
     from jointnmt.testset.sharing import ShareOptions, share_run
 

@@ -1,4 +1,4 @@
-"""One's own text on the command line: options that say what it is, and reading and checking it with progress."""
+"""Users' own text on the command line: options that describe it, and reading and checking it with progress."""
 
 import logging
 from contextlib import nullcontext
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SourceLanguageOption = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Code of the source language.", show_default="told")
+    str | None, typer.Option(metavar="CODE", help="Code of the source language.", show_default="detected")
 ]
 TargetLanguageOption = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Code of the target language.", show_default="told")
+    str | None, typer.Option(metavar="CODE", help="Code of the target language.", show_default="detected")
 ]
 ColumnsOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE,TARGET",
         help="In files of pairs: columns from 0, keys of JSON, or languages of TMX.",
-        show_default="told by content",
+        show_default="detected",
     ),
 ]
-EncodingOption = Annotated[str | None, typer.Option(help="Of files that are not UTF-8, such as cp1252.")]
+EncodingOption = Annotated[str | None, typer.Option(help="Encoding of files that are not UTF-8, such as cp1252.")]
 
 
 def read_texts(
     files: list[Path], source: str | None, target: str | None, columns: str | None, encoding: str | None
 ) -> "tuple[list[CheckedText], tuple[SideLanguage, SideLanguage]]":
-    """The texts that files are, checked, and their languages; shows on a terminal how far it is.
+    """The checked texts of files, and their languages; shows progress on a terminal.
 
     Raises:
         ConfigurationError: if an option makes no sense, or it is not clear which files belong together.
@@ -53,7 +53,7 @@ def read_texts(
     check_language("--source", source)
     check_language("--target", target)
     if source is not None and source == target:
-        raise ConfigurationError(f"--source and --target are both {source}. Say the two languages of the text.")
+        raise ConfigurationError(f"--source and --target are both {source}. Give the two languages of the text.")
     texts, languages = settle_languages(gather_texts(files, wanted, encoding, source, target), source, target)
     shown = stderr().is_terminal and logger.isEnabledFor(logging.INFO)
     with stderr().status("reading") if shown else nullcontext() as status:
@@ -66,15 +66,15 @@ def read_texts(
 
 
 def check_different(codes: tuple[str, str]) -> None:
-    """Refuse one language for both sides, of which files would have the same names.
+    """Refuse one language for both sides, whose files would have the same names.
 
     Raises:
-        ConfigurationError: saying what to do.
+        ConfigurationError: if the languages are the same.
     """
     if codes[0] == codes[1]:
         raise ConfigurationError(
-            f"Source and target are both {codes[0]}, as far as their letters tell; in part of the lines the sides may "
-            "stand the wrong way round, which is found once languages are said. Say them: --source, --target."
+            f"Source and target both seem to be {codes[0]}; in part of the lines the sides may be exchanged, which is "
+            "found once the languages are given. Give them: --source, --target."
         )
 
 
@@ -86,10 +86,10 @@ def _check_encoding(encoding: str | None) -> None:
 
 
 def check_language(option: str, code: str | None) -> None:
-    """Refuse what is no code of a language.
+    """Refuse an unknown language code.
 
     Raises:
-        ConfigurationError: naming the option, and the code that may be meant.
+        ConfigurationError: naming the option and the code that was probably meant.
     """
     from jointnmt.text.languages import check_code
 

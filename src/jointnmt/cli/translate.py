@@ -83,12 +83,12 @@ def translate(
     """Translate raw text: the TEXT given, or line by line from standard input or a file.
 
     Empty lines stay empty. Translations are written in the order of the lines, each as soon as it is computed. After an
-    interruption the lines so far are in `NAME.part`, and `--resume` goes on.
+    interruption the lines so far are in `NAME.part`, and `--resume` continues.
     """
     input = None if input == Path("-") else input  # standard input, as in a pipe of commands
     given = _given(texts or [], text or [], input)
     if resume and (input is None or output is None):
-        raise ConfigurationError("--resume needs --input and --out: what has been read before can be read again.")
+        raise ConfigurationError("--resume needs --input and --out: files, which can be read again.")
     for name, wanted in (("--alignments", alignments), ("--gates", gates)):
         if wanted and not as_json:
             raise ConfigurationError(f"{name} needs --json: plain text cannot hold them.")
@@ -126,7 +126,7 @@ def translate(
 
 
 def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> list[str] | Path | None:
-    """The texts of a command line, or the file; None: standard input.
+    """The texts of the command line, or the file; None: standard input.
 
     Raises:
         ConfigurationError: if there are texts and a file, or one of the texts is the name of a file or of a RUN; if
@@ -136,7 +136,7 @@ def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> lis
         return None
     given = [*texts, *more]
     if given and input is not None:
-        raise ConfigurationError("Give what to translate either as text or by --input, not both.")
+        raise ConfigurationError("Give the text either as arguments or by --input, not both.")
     if names := [each for each in texts if os.path.isfile(each)]:  # noqa: PTH113 (a text may be too long for a name)
         raise ConfigurationError(
             f"{names[0]}: is a file. To translate its lines, name it by --input; to translate this name, by --text."

@@ -1,4 +1,4 @@
-"""`jointnmt translate-corpus`: a corpus, translated by the workers of this machine or of a cluster."""
+"""`jointnmt translate-corpus`: a corpus translated by workers on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 InputArgument = Annotated[
     str,
     typer.Argument(
-        metavar="INPUT", help="File, folder or pattern ('FOLDER/*.jsonl'): local, or any address of fsspec (s3://...)."
+        metavar="INPUT", help="File, folder or pattern ('FOLDER/*.jsonl'): local, or any fsspec address (s3://...)."
     ),
 ]
 FolderOption = Annotated[
@@ -46,25 +46,25 @@ FolderOption = Annotated[
         "--out",
         "-o",
         metavar="FOLDER",
-        help="Folder for the translations, local or an address of fsspec. What it has already is not translated again.",
+        help="Folder for the translations, local or an fsspec address. Rows in it are not translated again.",
         show_default=False,
     ),
 ]
 FormatOption = Annotated[
     Literal["text", "jsonl", "parquet"] | None,
-    typer.Option("--format", help="What the files are.", show_default="by the ending of their names"),
+    typer.Option("--format", help="Format of the files.", show_default="by their file name extension"),
 ]
-ColumnOption = Annotated[str, typer.Option(help="Of JSON lines and Parquet, the column to translate.")]
-IntoOption = Annotated[str, typer.Option(help="Of JSON lines and Parquet, the new column.")]
-ShardRowsOption = Annotated[int, typer.Option(min=1, help="Most rows of a file of the output.")]
+ColumnOption = Annotated[str, typer.Option(help="Column to translate, for JSON lines and Parquet.")]
+IntoOption = Annotated[str, typer.Option(help="Name of the new column, for JSON lines and Parquet.")]
+ShardRowsOption = Annotated[int, typer.Option(min=1, help="Most rows of an output file.")]
 
 CLUSTER = "Cluster"
 AddressOption = Annotated[
     str | None,
     panel(
         CLUSTER,
-        "A cluster of Ray: auto (the one of this machine) or HOST:PORT.",
-        show_default="one of this machine alone",
+        "A Ray cluster: auto (the one of this machine) or HOST:PORT.",
+        show_default="this machine alone",
     ),
 ]
 WorkersOption = Annotated[
@@ -102,10 +102,11 @@ def translate_corpus(
     batch_cells: BatchCellsOption = None,
     cpus: CpusOption = 1,
 ) -> None:
-    """Translate a corpus of text, JSON lines or Parquet by many workers, on this machine or on a cluster of Ray.
+    """Translate a corpus of text, JSON lines or Parquet with many workers, on this machine or on a Ray cluster.
 
-    FOLDER gets numbered files in the order of the rows, with all columns and a new one. Rows that cannot be translated
-    have none there, and are in FOLDER/_untranslated with the reason. After an interruption, the same command goes on.
+    FOLDER gets numbered files in the order of the rows, with all columns and a new one, which is empty for rows that
+    cannot be translated; these are listed in FOLDER/_untranslated with the reason. After an interruption, the same
+    command continues.
     """
     search = GivenSearch(
         beam=beam,
@@ -147,6 +148,6 @@ def translate_corpus(
             translation.Workers(workers, cpus, address),
             lambda done, total: progress.update("translated", done, total),
         )
-    logger.info("%s: %s, of which %d were there before", out, counted(found.rows, "row"), found.before)
+    logger.info("%s: %s, of which %d were done before", out, counted(found.rows, "row"), found.before)
     if found.untranslated:
         logger.warning("%s could not be translated: see %s/%s", counted(found.untranslated, "row"), out, UNTRANSLATED)

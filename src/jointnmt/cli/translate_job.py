@@ -1,4 +1,4 @@
-"""The work of `jointnmt translate`: lines in, translations out, each as soon as it is there."""
+"""The work of `jointnmt translate`: lines in, translations out, each as soon as it is computed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TranslationJob:
-    """What is translated, how, and where to."""
+    """Input, options and output of one call."""
 
     input: list[str] | Path | None
     """Texts, a file, or standard input."""
@@ -36,14 +36,14 @@ class TranslationJob:
     options: TranslationOptions
     as_json: bool
     typed: bool
-    """Whether somebody types the lines at a terminal."""
+    """Whether the lines are typed at a terminal."""
 
     def run(self, translator: Translator, resume: bool) -> None:
-        """Translate, and write each translation as soon as it is there; with `resume`, what is left of the lines."""
+        """Translate, and write each translation as soon as it is computed; with `resume`, only the remaining lines."""
         if self.typed and logger.isEnabledFor(logging.INFO):
             stderr().print(greeting(translator), highlight=False, soft_wrap=True)
         began = time.perf_counter()
-        check_options(translator, self.options)  # before what an interrupted call has left is begun again
+        check_options(translator, self.options)  # before the output of an interrupted call is overwritten
         with self._opened(translator, resume) as (write, done):
             number = done
             for number, translation in enumerate(self._translations(translator, done), start=done + 1):
@@ -81,7 +81,7 @@ class TranslationJob:
         return translator.translate_stream(lines, self.options, prefixes, str(self.input or STANDARD_INPUT), done)
 
     def _facts(self, translator: Translator) -> dict[str, Any]:
-        """All that the output depends on."""
+        """Everything that the output depends on."""
         options = asdict(self.options)
         for name in ("search", "limits"):
             options[name] = options[name] and options[name].plain()

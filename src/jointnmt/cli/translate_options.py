@@ -15,11 +15,11 @@ from jointnmt.translator.options import Split, changed_search
 
 TextsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Text to translate at once.", show_default="lines of --input"),
+    typer.Argument(metavar="TEXT", help="Text to translate.", show_default="lines of --input"),
 ]
 TextOption = Annotated[
     list[str] | None,
-    typer.Option("--text", help="Text to translate at once, as the argument. Repeatable."),
+    typer.Option("--text", help="Text to translate, like the argument TEXT. Repeatable."),
 ]
 InputOption = Annotated[
     Path | None,
@@ -40,7 +40,7 @@ NumBestOption = Annotated[
     int, typer.Option(min=1, help="Translations per line, each written as line number, score, text (tabs).")
 ]
 SPLIT = "Which lines to split into sentences, each translated by itself: long, those that are too long for the model; \
-always, all, as a model that was trained on single sentences wants it."
+always, all, for a model that was trained on single sentences."
 SplitOption = Annotated[Split, typer.Option(help=SPLIT, show_default="never")]
 SplitByInputOption = Annotated[
     Split | None,
@@ -50,7 +50,7 @@ TagOption = Annotated[
     str | None,
     typer.Option(
         metavar="'<TAG>'",
-        help="Put before every line, such as '<2en>'; the model was trained with it.",
+        help="Tag to put before every line, such as '<2en>'; the model was trained with it.",
         show_default="none",
     ),
 ]
@@ -58,7 +58,7 @@ InvalidOption = Annotated[
     Literal["error", "skip"] | None,
     typer.Option(
         "--on-invalid",
-        help="What to do about a line that is no UTF-8 text, too long or otherwise cannot be translated: end with an "
+        help="What to do about a line that is not UTF-8, too long, or otherwise cannot be translated: end with an "
         "error, after the lines before it; or write an empty line and count it.",
         show_default="error; skip on a terminal",
     ),
@@ -74,7 +74,7 @@ LimitOption = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=NUMBER",
-        help="With --untrusted, another limit: line_characters, sentence_tokens, beam_size, num_best or "
+        help="With --untrusted: change a limit: line_characters, sentence_tokens, beam_size, num_best or "
         "sentence_cells. Repeatable.",
     ),
 ]
@@ -118,8 +118,8 @@ WindowOption = Annotated[
     int | None,
     panel(
         COMPUTATION,
-        "Lines read ahead for batches of similar lengths. 1: each is translated as soon as it is read, for pipes that "
-        "wait.",
+        "Lines read ahead for batches of similar lengths. 1: each is translated as soon as it is read, for interactive "
+        "pipes.",
         min=1,
         show_default="1024; 1 on a terminal",
     ),
@@ -128,10 +128,10 @@ WindowOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class GivenSearch:
-    """What the command line says of the search; None: as in the run.
+    """The search options on the command line; None: as in the run.
 
     Raises:
-        ConfigurationError: if an option of sampling is given without it, or one of beam search with it.
+        ConfigurationError: if a sampling option is given without --sample, or --beam with it.
     """
 
     beam: int | None
@@ -154,7 +154,7 @@ class GivenSearch:
                 raise ConfigurationError(f"--{name.replace('_', '-')} {reason}.")
 
     def changed(self, default: SearchConfig | SamplingConfig) -> SearchConfig | SamplingConfig:
-        """The search of a run, with what is given in place of its settings."""
+        """The run's search with the given settings replaced."""
         settings = {
             "beam_size": self.beam,
             "length_penalty": self.length_penalty,

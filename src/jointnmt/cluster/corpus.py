@@ -1,4 +1,4 @@
-"""Corpora of one file or many, by any address, divided into numbered shards that workers read by themselves."""
+"""Corpora of one or many files at any address, divided into numbered shards that workers read independently."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMAT_OF_ENDING: dict[str, Format] = {".parquet": "parquet", ".jsonl": "jsonl",
 CHUNK_BYTES = 1 << 22
 FILES_AT_ONCE = 8
 FIRST_ROWS = 100
-"""Of a file of JSON objects, that are looked at before anything is translated."""
+"""Number of rows of a file of JSON objects that are checked before anything is translated."""
 
 
 @dataclass(frozen=True)
@@ -46,50 +46,50 @@ class Shard:
     number: int
     file: int
     start: int
-    """Of text, an offset in bytes, decompressed; of a table, a row."""
+    """Beginning of the shard: for text, a byte offset in the decompressed file; for a table, a row."""
     stop: int
     first_in_file: int
-    """How many rows of the file come before."""
+    """Number of rows of the file before the shard."""
     first: int
-    """How many rows of the corpus come before."""
+    """Number of rows of the corpus before the shard."""
     rows: int
 
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """What is known of a file that was read once."""
+    """Digest, shard bounds and rows of a file."""
 
     sha256: str
-    """Of its content, decompressed."""
+    """SHA-256 of its decompressed content."""
     bounds: tuple[int, ...]
-    """Where shards begin, and where the last one ends; see `Shard.start`."""
+    """Beginnings of the shards, and the end of the last one; see `Shard.start`."""
     rows: int
 
 
 @dataclass(frozen=True)
 class InputCorpus:
-    """Files of one format, in the order of their names, and which of their columns holds the text."""
+    """Files of one format, in the order of their names, and the column with the text."""
 
     paths: tuple[str, ...]
     format: Format
     fs: Any = field(repr=False)
-    """The file system of fsspec that has them."""
+    """The fsspec file system with the files."""
     column: str = "text"
     into: str = "translation"
-    """The new column."""
+    """Name of the new column."""
 
     @classmethod
     def find(cls, address: str, format: Format | None = None, **columns: str) -> InputCorpus:
-        """The corpus at an address: of a file, a folder, or a pattern with `*`.
+        """The corpus at an address: a file, a folder, or a pattern with `*`.
 
         Args:
-            address: local, or any of fsspec's.
-            format: None: by the ending of the names.
+            address: a local path, or any fsspec address.
+            format: format of the files; None: by their file name extension.
             columns: `column` and `into`.
 
         Raises:
-            ConfigurationError: if the address is none, or the files have several formats.
-            DataError: if there is nothing there.
+            ConfigurationError: if the address is invalid, or the files have several formats.
+            DataError: if there is no file.
         """
         fs, path = file_system(address)
         try:
@@ -102,15 +102,15 @@ class InputCorpus:
         if len(formats) > 1:
             raise ConfigurationError(
                 f"{address}: has files of several formats ({', '.join(sorted(formats))}). Name those of one, as in "
-                "'FOLDER/*.jsonl', or say by --format how all are to be read."
+                "'FOLDER/*.jsonl', or give the format of all by --format."
             )
         return cls(tuple(paths), formats.pop(), fs, **columns)
 
     def index(self, shard_rows: int) -> list[IndexedFile]:
-        """Read everything once: rows, digests, and where shards begin.
+        """Read all files once for rows, digests, and beginnings of shards.
 
         Raises:
-            ConfigurationError: if a table has no such column, or the new one already.
+            ConfigurationError: if a table lacks the column, or already has the new one.
             DataError: if a file cannot be read.
         """
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
@@ -120,7 +120,7 @@ class InputCorpus:
         """The rows of a shard.
 
         Raises:
-            DataError: if the file cannot be read, or is no longer what it was.
+            DataError: if the file cannot be read, or has changed.
         """
         path = self.paths[shard.file]
 
@@ -132,7 +132,7 @@ class InputCorpus:
         if len(rows.texts) != shard.rows:
             raise DataError(
                 f"{path}: was changed while it was translated: rows {shard.first_in_file + 1} to "
-                f"{shard.first_in_file + shard.rows} are not what they were. Translate it again, into another folder."
+                f"{shard.first_in_file + shard.rows} differ. Translate it again, into another folder."
             )
         return rows
 
@@ -170,14 +170,14 @@ class InputCorpus:
         return IndexedFile(sha256, (*range(0, rows, shard_rows), rows), rows)
 
     def facts(self, files: Sequence[IndexedFile]) -> dict[str, Any]:
-        """All of the input that the output depends on, as JSON-compatible values: content and order, not the names."""
+        """Facts about the input that the output depends on, as JSON-compatible values: content and order, not names."""
         digest = hashlib.sha256("\n".join(each.sha256 for each in files).encode()).hexdigest()
         counts = {"files": len(files), "rows": sum(each.rows for each in files)}
         return {"format": self.format, "column": self.column, "into": self.into, **counts, "sha256": digest}
 
 
 def check_outside(out: str, address: str) -> None:
-    """Refuse a folder for translations that lies within the input: they would be input of the next call.
+    """Refuse a folder for translations within the input, as they would be input of the next call.
 
     Raises:
         ConfigurationError: if it does.
@@ -195,8 +195,8 @@ def check_outside(out: str, address: str) -> None:
         within = "*" in path and re.match(pattern, f"{folder}/part") is not None
     if within:
         raise ConfigurationError(
-            f"--out {out}: lies within the input, {address}, and would be a part of it when the command goes on. Name "
-            "a folder outside."
+            f"--out {out}: is within the input, {address}, so translations would become input when the command is "
+            "resumed. Name a folder outside."
         )
 
 
@@ -217,7 +217,7 @@ def _places(files: Sequence[IndexedFile], shard_rows: int) -> Iterator[tuple[int
 
 
 def _indexed_text(stream: Any, name: str, shard_rows: int) -> IndexedFile:
-    """Where every `shard_rows`-th line begins; lines are those of `lines_of_stream`."""
+    """Index of a text with the beginning of every `shard_rows`-th line; lines are those of `lines_of_stream`."""
     digest, index = hashlib.sha256(), LineIndex(name, shard_rows)
     while chunk := stream.read(CHUNK_BYTES):
         digest.update(chunk)
@@ -226,7 +226,7 @@ def _indexed_text(stream: Any, name: str, shard_rows: int) -> IndexedFile:
 
 
 def _slice(stream: Any, start: int, stop: int) -> Any:
-    """Rows of a table; only the row groups that have some of them are read."""
+    """Rows of a table; only the row groups with some of them are read."""
     from pyarrow import parquet
 
     table = parquet.ParquetFile(stream)
@@ -239,19 +239,19 @@ def _slice(stream: Any, start: int, stop: int) -> Any:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Say which file could not be read.
+    """Name the file that could not be read.
 
     Raises:
-        DataError: instead of what reading raises.
+        DataError: in place of errors of reading.
     """
     try:
         yield
-    except (*UNREADABLE, ValueError) as error:  # pyarrow's errors of damaged files are of the latter kind
-        raise DataError(f"{path}: cannot be read: {reason(error)}. Check that it exists and is whole.") from error
+    except (*UNREADABLE, ValueError) as error:  # pyarrow raises the latter for damaged files
+        raise DataError(f"{path}: cannot be read: {reason(error)}. Check that it exists and is complete.") from error
 
 
 def _files(fs: Any, path: str) -> list[str]:
-    """The files of an address; what begins with a dot or an underscore, folders included, is none of a corpus."""
+    """The files of an address; files and folders that begin with a dot or an underscore are left out."""
     if fs.isdir(path):
         folder, found = path, fs.find(path)
     elif "*" in path:

@@ -1,4 +1,4 @@
-"""Text segmented by the workers of a Ray cluster, as `jointnmt.data` has it done by processes of one machine."""
+"""Segmentation of text by the workers of a Ray cluster, in place of the processes of one machine in `jointnmt.data`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Job = TypeVar("Job")
 Done = TypeVar("Done")
 
 RETRIES = 5
-"""How often a job is begun again whose worker has died: one that kills each of its workers is an error at last."""
+"""How often a job is retried after its worker has died, so that one that kills every worker is finally an error."""
 
 
 class RayPool:
-    """Workers of the cluster that this process is connected to, a core each; one that dies is replaced.
+    """Workers of the connected cluster, with one core each; one that dies is replaced.
 
-    They have to see the files of the jobs under the same paths.
+    They must see the files of the jobs under the same paths.
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        """`workers`: how many; None: as many as the cluster has room for."""
+        """Use so many workers; None: as many as the cluster has room for."""
         self._workers = workers
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """As `jointnmt.data.pool.Pool.map`."""
+        """See `jointnmt.data.pool.Pool.map`."""
         count = min(self._workers or max(room_for_workers("cpu", 1)[0], 1), len(jobs))
         reference = ray.put(function)
         worker: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=RETRIES)(_Worker)
         actors = [worker.remote(reference) for _ in range(count)]
         try:
-            pool: Any = ActorPool([*actors, *actors])  # each has one job more in hand than it is at
+            pool: Any = ActorPool([*actors, *actors])  # each has one more job queued
             yield from pool.map(lambda actor, job: actor.work.remote(job), jobs)
         except RayTaskError as error:
             if isinstance(error.cause, JointNMTError):
@@ -44,8 +44,8 @@ class RayPool:
             raise
         except RayError as error:
             raise LostProcessError(
-                f"The cluster of Ray has lost a worker that segments text, again and again: {error} The same command "
-                "goes on from what is done."
+                f"The Ray cluster has repeatedly lost a worker that segments text: {error} The same command continues "
+                "from what is done."
             ) from error
         finally:
             for actor in actors:

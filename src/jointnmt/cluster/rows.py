@@ -1,4 +1,4 @@
-"""The rows of a shard in each format: what is to be translated, and the rows with their translations."""
+"""The rows of a shard in each format: their texts, and the rows with translations."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class ShardRows(Protocol):
     """The rows of a shard."""
 
     texts: list[str | DataError]
-    """What is to be translated; an error stands for a row without a text."""
+    """Texts to translate, with an error in place of a row without a text."""
 
     def raw(self, index: int) -> str | None:
-        """A row as a person would look it up: its line, or its text."""
+        """A row for the list of untranslated rows: its line, or its text."""
         ...
 
     def written(self, translations: Sequence[str | None]) -> bytes:
-        """A file of the rows with their translations; None: there is none."""
+        """The content of a file of the rows with their translations (None: untranslated)."""
         ...
 
 
 def lines_from(stream: Any, name: str, start: int, stop: int) -> list[bytes]:
-    """The lines between two offsets of a stream, as `lines_of_stream` has them in the whole of it."""
+    """The lines between two offsets of a stream, as `lines_of_stream` yields them for the whole stream."""
     stream.seek(start)
     data = stream.read(stop - start)
     if start == 0:
@@ -40,7 +40,7 @@ def lines_from(stream: Any, name: str, start: int, stop: int) -> list[bytes]:
 
 
 class TextRows:
-    """Lines of plain text; written are the translations alone, line by line."""
+    """Lines of plain text; only the translations are written, line by line."""
 
     def __init__(self, lines: Iterable[bytes], origin: Callable[[int], str]) -> None:
         self._lines = list(lines)
@@ -51,12 +51,12 @@ class TextRows:
         return self._lines[index].decode("utf-8", errors="replace")
 
     def written(self, translations: Sequence[str | None]) -> bytes:
-        """A line for each row, which is empty if there is no translation."""
+        """A line for each row, empty if there is no translation."""
         return "".join(f"{each or ''}\n" for each in translations).encode()
 
 
 class JsonRows:
-    """JSON objects, one a line. They are written byte for byte as they were, with one more key at the end."""
+    """JSON objects, one a line. They are written unchanged byte for byte, with one more key at the end."""
 
     def __init__(self, lines: Iterable[bytes], origin: Callable[[int], str], column: str, into: str) -> None:
         self._lines, self._into = list(lines), into
@@ -71,9 +71,9 @@ class JsonRows:
         return self._lines[index].decode("utf-8", errors="replace")
 
     def written(self, translations: Sequence[str | None]) -> bytes:
-        """An object for each row; one of a line that cannot be read has the new key alone.
+        """An object for each row; that of an unreadable line has the new key alone.
 
-        One that has a key of that name already stays as it is.
+        An object that already has a key of that name is kept unchanged.
         """
         return "".join(map(self._extended, self._objects, translations)).encode()
 
@@ -87,14 +87,14 @@ class JsonRows:
 
 
 def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> None:
-    """Refuse a file of whose first lines most have no text of this key, or the very first has the new key.
+    """Refuse a file if most of its first lines have no text under this key, or the first already has the new key.
 
     Raises:
-        ConfigurationError: naming the keys that the first one has.
+        ConfigurationError: naming the keys of the first line.
     """
     read = [each for each in (_object(line, origin) for line in lines) if not isinstance(each, DataError)]
     if read and into in read[0][1]:
-        raise ConfigurationError(f"{origin}: has a key {into!r} already. Name another for translations by --into.")
+        raise ConfigurationError(f"{origin}: already has a key {into!r}. Name another for translations by --into.")
     if 2 * sum(isinstance(json_value(value, column), str) for _, value in read) < len(read):
         known = ", ".join(read[0][1])
         raise ConfigurationError(
@@ -103,7 +103,7 @@ def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> N
 
 
 class ParquetRows:
-    """The rows of a table. It is written with its columns and their types as they were, and one more column."""
+    """The rows of a table. It is written with its columns and their types unchanged, and one more column."""
 
     def __init__(self, table: Any, origin: Callable[[int], str], column: str, into: str) -> None:
         self._table, self._into = table, into
@@ -132,7 +132,7 @@ class ParquetRows:
 
 
 def check_columns(schema: Any, origin: str, column: str, into: str) -> None:
-    """Refuse a table that has no such column of text, or one of the new column's name.
+    """Refuse a table that lacks this text column, or already has the new column.
 
     Raises:
         ConfigurationError: naming the columns that it has.
@@ -146,13 +146,13 @@ def check_columns(schema: Any, origin: str, column: str, into: str) -> None:
     kind = schema.field(column).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
-        raise ConfigurationError(f"{origin}: its column {column!r} is no text, but {kind}. Name another by --column.")
+        raise ConfigurationError(f"{origin}: its column {column!r} is not text but {kind}. Name another by --column.")
     if into in schema.names:
-        raise ConfigurationError(f"{origin}: has a column {into!r} already. Name another for translations by --into.")
+        raise ConfigurationError(f"{origin}: already has a column {into!r}. Name another for translations by --into.")
 
 
 def _bytes_of(column: Any) -> list[bytes | None]:
-    """The texts of a column as they are stored: whether they are UTF-8, nobody has checked."""
+    """The texts of a column as stored bytes, not checked to be UTF-8."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -175,17 +175,17 @@ def _object(line: bytes, origin: str) -> tuple[str, dict[str, Any]] | DataError:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return DataError(f"{origin}: is no JSON ({error}). Correct the line.")
+        return DataError(f"{origin}: is not JSON ({error}). Correct the line.")
     if not isinstance(value, dict):
-        return DataError(f"{origin}: is no JSON object. Correct the line.")
+        return DataError(f"{origin}: is not a JSON object. Correct the line.")
     return text.strip(), value
 
 
 def _value(row: dict[str, Any], origin: str, column: str, into: str) -> str | DataError:
     if into in row:
-        return DataError(f"{origin}: has a key {into!r} already. Name another for translations by --into.")
+        return DataError(f"{origin}: already has a key {into!r}. Name another for translations by --into.")
     text = json_value(row, column)
     if isinstance(text, str):
-        return text if "\0" not in text else DataError(f"{origin}: holds a NUL byte, so it is no text. Remove it.")
+        return text if "\0" not in text else DataError(f"{origin}: holds a NUL byte, so it is not text. Remove it.")
     what = "no text, but another value, in" if text is not None or column in row else "no text under"
     return DataError(f"{origin}: has {what} {column!r}. Correct the line, or name another key by --column.")

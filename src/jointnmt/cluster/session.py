@@ -1,4 +1,4 @@
-"""A connection to Ray: to a cluster that runs, or to one of this machine for as long as it is needed."""
+"""Connection to Ray: to a running cluster, or to a temporary one on this machine."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from jointnmt.interruption import Interruption
 logger = logging.getLogger(__name__)
 
 SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
+    "RAY_USAGE_STATS_ENABLED": "0",  # no usage statistics are sent
     "RAY_worker_niceness": "0",  # Ray's own is 15: workers would wait for whatever else this machine does
     "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
-"""Of a cluster of one's own; the environment may have others."""
+"""Environment variables for a temporary cluster, unless they are set already."""
 
 REACHED_SECONDS = 20
 STARTS = 4
-"""How often a Ray of one's own is started, if it does not answer in time."""
+"""Attempts to start a temporary cluster that does not answer in time."""
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Within it Ray works: on the cluster at an address, or on this machine's processors, which is ended after it.
+    """Context with a connection to the cluster at an address, or to a temporary one on this machine's processors.
 
-    Signals stay with the command: Ray would take SIGTERM for itself.
+    Signals stay with the command, as Ray would handle SIGTERM itself.
 
     Raises:
         ConfigurationError: if there is no cluster at the address.
@@ -45,7 +45,7 @@ def connected(address: str | None) -> Iterator[None]:
     own = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if own else None
     for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # of what Ray logs, the rest is in files of its own
+        logging.getLogger(name).setLevel(logging.ERROR)  # the rest is in Ray's own log files
     if address is not None and address != "auto":
         _check_reachable(address)
     try:
@@ -65,7 +65,7 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def _start(address: str | None) -> None:
-    """Connect; a Ray of one's own that does not start in time is started once more, and again.
+    """Connect; a temporary cluster that does not start in time is started again, several times.
 
     Raises:
         ConfigurationError: if there is no cluster at the address.
@@ -73,11 +73,11 @@ def _start(address: str | None) -> None:
     """
     for more in reversed(range(STARTS)):
         try:
-            # "local" is one of our own even where the environment names a cluster: what is named here is what is used.
+            # "local" starts a temporary cluster even if the environment names one.
             ray.init(
                 address or "local",
                 include_dashboard=False if address is None else None,
-                _node_ip_address="127.0.0.1" if address is None else None,  # no other machine has to reach it
+                _node_ip_address="127.0.0.1" if address is None else None,  # other machines need not reach it
                 configure_logging=False,
                 log_to_driver=False,
             )
@@ -91,21 +91,21 @@ def _start(address: str | None) -> None:
         ray.shutdown()
         if not more or address is not None:
             raise LostProcessError(
-                f"Ray cannot be started here: {failed} Its log is in /tmp/ray/session_latest/logs. Where the machine "
-                "is only busy, the same command goes on."
+                f"Ray cannot be started here: {failed} Its log is in /tmp/ray/session_latest/logs. If the machine is "
+                "only busy, run the same command again."
             ) from failed
-        logger.warning("Ray has not started (%s); once more", failed)
+        logger.warning("Ray has not started (%s); trying again", failed)
 
 
 def _check_reachable(address: str) -> None:
-    """See whether something listens there: Ray itself would try again for minutes.
+    """Check that something listens at the address, as Ray itself would retry for minutes.
 
     Raises:
-        ConfigurationError: if nothing does, or it is no HOST:PORT.
+        ConfigurationError: if nothing does, or it is not HOST:PORT.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigurationError(f"{address}: is no address of a cluster. Give HOST:PORT, or auto.")
+        raise ConfigurationError(f"{address}: is not an address of a cluster. Give HOST:PORT, or auto.")
     try:
         socket.create_connection((host, int(port)), timeout=REACHED_SECONDS).close()
     except OSError as error:
@@ -114,16 +114,16 @@ def _check_reachable(address: str) -> None:
 
 def _no_cluster(address: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(
-        f"{address}: there is no cluster of Ray to be reached ({error}). Start one by `ray start --head`, or leave "
-        "--address out to use this machine alone. If the cluster asks for a token, set RAY_AUTH_MODE=token and "
-        "RAY_AUTH_TOKEN to that of the cluster."
+        f"{address}: no Ray cluster can be reached ({error}). Start one by `ray start --head`, or leave out --address "
+        "to use this machine alone. If the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to "
+        "that of the cluster."
     )
 
 
 def room_for_workers(device: str, cpus: int) -> tuple[int, int]:
-    """How many workers of so many cores a cluster has room for, and how many GPUs each takes: one where there are some.
+    """Number of workers with so many cores that fit in a cluster, and GPUs of each: one if there are any, else none.
 
-    A cluster that grows when it is asked for more may have room for none yet.
+    An autoscaling cluster may not have room for any yet.
     """
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = int(sum(each.get("GPU", 0) for each in machines)) if device != "cpu" else 0

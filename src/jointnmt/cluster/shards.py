@@ -1,4 +1,4 @@
-"""Translating and writing a shard: what a worker does, in its process somewhere in the cluster."""
+"""Translating and writing a shard, in a worker process of the cluster."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from jointnmt.translator.options import LoadOptions
 from jointnmt.translator.preprocessing import Line, tagged
 
 WINDOW = 4096
-"""Rows that are batched by length together."""
+"""Number of rows that are batched by length together."""
 
 UNTRANSLATED = "_untranslated"
-"""The folder of rows that could not be translated. Readers of tables leave out what begins with an underscore."""
+"""Folder of rows that could not be translated. Readers of tables skip names that begin with an underscore."""
 
 ENDING_OF_FORMAT: dict[Format, str] = {"text": "txt", "jsonl": "jsonl", "parquet": "parquet"}
 
 PackedRun = dict[str, bytes]
-"""The files of a RUN that translating needs, by their names in it."""
+"""Contents of the files of a RUN that translating needs, by file name."""
 
 
 @dataclass(frozen=True)
 class CorpusJob:
-    """What is translated, how, and where to."""
+    """Input, options and output folder of a corpus translation."""
 
     corpus: InputCorpus
     out: str
-    """Address of a folder."""
+    """Address of the output folder."""
     options: TranslationOptions
     load: LoadOptions
 
@@ -49,17 +49,17 @@ class CorpusJob:
 
 
 class ShardTranslator:
-    """A translator in a process of its own, which is given shards one by one."""
+    """A translator in a worker process, called with one shard after another."""
 
     def __init__(self, job: CorpusJob, load: Callable[[], Translator]) -> None:
-        """Take a job, and what loads its model, which is called for the first shard."""
+        """Prepare for a job; `load` loads its model and is called for the first shard."""
         self._job, self._load, self._out = job, load, Folder(job.out)
         self._translator: Translator | None = None
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Translate a shard, unless it is written already.
+        """Translate a shard, unless it is already written.
 
-        What a user can correct comes back as `error` and its `exit_code`: engines wrap what is raised.
+        Errors that a user can correct are returned as `error` and `exit_code`, as engines wrap raised ones.
         """
         shard = Shard(**{name: int(value) for name, value in row.items()})
         try:
@@ -69,9 +69,9 @@ class ShardTranslator:
         return {"rows": shard.rows, "error": "", "exit_code": 0}
 
     def translate(self, shard: Shard) -> None:
-        """Write the rows of a shard with their translations; before, those that have none.
+        """Write the untranslated rows of a shard, then its rows with their translations.
 
-        Whoever is killed in between is followed by another who writes the same, so that a shard is there once.
+        If a worker is killed in between, another writes the same files, so that every shard exists once.
         """
         job, name = self._job, self._job.name(shard.number)
         if self._out.exists(name):
@@ -86,12 +86,12 @@ class ShardTranslator:
         told = f"{UNTRANSLATED}/{Path(name).stem}.jsonl"
         if wrong:
             self._out.write(told, "".join(wrong).encode())
-        elif self._out.exists(told):  # of one who was killed, and had less memory
+        elif self._out.exists(told):  # by a killed worker with less memory
             self._out.delete(told)
         self._out.write(name, rows.written([None if each.error is not None else each.text for each in found]))
 
     def _lines(self, translator: Translator, rows: ShardRows, shard: Shard) -> list[Line]:
-        """The texts with their numbers in the whole corpus, by which samples are drawn; line breaks become spaces."""
+        """The texts with their numbers in the whole corpus, on which samples depend; line breaks become spaces."""
         path = self._job.corpus.paths[shard.file]
         texts = (text if isinstance(text, DataError) else text.replace("\n", " ") for text in rows.texts)
         marked = tagged(texts, self._job.options.tag, translator.segmentation.source.tags)
@@ -104,7 +104,7 @@ class ShardTranslator:
 
 
 def translate_each(translator: Translator, lines: Sequence[Line], options: TranslationOptions) -> list[Translation]:
-    """The translations of lines; one that does not fit in memory even by itself is an error of its own."""
+    """The translations of lines, with an error for a line that does not fit in memory even by itself."""
     try:
         return translator.translate_lines(lines, options)
     except DataError as error:
@@ -115,7 +115,7 @@ def translate_each(translator: Translator, lines: Sequence[Line], options: Trans
 
 
 def packed(runs: Sequence[Path]) -> list[PackedRun]:
-    """RUN directories as values, for machines that do not have them."""
+    """The contents of RUN directories, for machines that do not have them."""
     found = []
     for run in runs:
         files = RunDirectory(run)
@@ -125,7 +125,7 @@ def packed(runs: Sequence[Path]) -> list[PackedRun]:
 
 
 def unpacked(runs: Sequence[PackedRun], folder: Path) -> list[Path]:
-    """Write them into a folder, each into one of its own."""
+    """Write packed runs into subfolders of a folder."""
     for number, files in enumerate(runs):
         for name, content in files.items():
             path = folder / str(number) / name
@@ -135,7 +135,7 @@ def unpacked(runs: Sequence[PackedRun], folder: Path) -> list[Path]:
 
 
 def load_packed(runs: Sequence[PackedRun], options: LoadOptions, threads: int) -> Translator:
-    """The translator of packed runs, in a process that computes with so many threads."""
+    """The translator of packed runs, for a process with so many threads."""
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="jointnmt-model-") as folder:
         return Translator.load(unpacked(runs, Path(folder)), *options)

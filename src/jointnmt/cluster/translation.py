@@ -1,7 +1,7 @@
-"""A corpus translated by a pool of workers: what is left to do, who does it, and what becomes of it.
+"""Translation of a corpus by a pool of workers.
 
-Ray Data keeps the pool, hands shards to workers, replaces those that die and gives their shards to others. That a shard
-is there once, however often it was begun, is due to how it is written (`Folder`).
+Ray Data keeps the pool, assigns shards to workers, replaces those that die and gives their shards to others. Atomic
+writing (`Folder`) ensures that a shard exists once, however often it was started.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from jointnmt.translator.preprocessing import tagged
 logger = logging.getLogger(__name__)
 
 MADE_OF = "_job.json"
-"""The file of a folder that says what its shards are made of."""
+"""File in the output folder with the facts on which its shards depend."""
 
 ERRORS = {error.exit_code: error for error in (ConfigurationError, DataError, ModelError)}
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who works."""
+    """Number, cores and cluster of the workers."""
 
     count: int | None = None
-    """None: as many as the cluster has GPUs, or else room for."""
+    """Number of workers; None: one for each GPU of the cluster, or else as many as it has room for."""
     cpus: int = 1
-    """Of each."""
+    """Cores of each worker."""
     address: str | None = None
-    """Of a cluster; None: this machine."""
+    """Address of a cluster; None: this machine."""
 
 
 @dataclass(frozen=True)
 class CorpusTranslated:
-    """What became of a corpus."""
+    """Result of translating a corpus, in rows."""
 
     rows: int
     before: int
-    """Of those, translated by earlier calls."""
+    """Rows translated by earlier calls."""
     untranslated: int
 
 
@@ -62,23 +62,23 @@ def translate_corpus(
     workers: Workers,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CorpusTranslated:
-    """Translate what is not translated yet.
+    """Translate the rows that are not translated yet.
 
     Args:
-        model: loaded from a RUN directory, or from several, by which it is sent to the workers.
-        job: what, how, and where to.
+        model: a translator loaded from RUN directories, whose files are sent to the workers.
+        job: input, options and output folder.
         shard_rows: most rows of a shard.
-        workers: who works.
-        progress: is told how many of how many rows are done.
+        workers: number, cores and cluster of the workers.
+        progress: called with the rows done and all rows.
 
     Raises:
-        ConfigurationError: if the folder has what was made of something else, or the model has no such options.
-        DataError: if the input cannot be read, or is not what it was.
+        ConfigurationError: if the folder was made with other facts, or the model does not support the options.
+        DataError: if the input cannot be read, or has changed.
         LostProcessError: if Ray cannot be started.
-        ModelError: if its output is not a number.
+        ModelError: if the model's output is not a number.
     """
     out = Folder(job.out)
-    list(tagged([], job.options.tag, model.segmentation.source.tags))  # refuses a tag that it has not learnt
+    list(tagged([], job.options.tag, model.segmentation.source.tags))  # refuses an unknown tag
     files = job.corpus.index(shard_rows)
     facts = {**model.facts(), **_facts(job), "shard_rows": shard_rows, "input": job.corpus.facts(files)}
     _check_folder(out, facts)
@@ -87,10 +87,10 @@ def translate_corpus(
     total, missing = sum(shard.rows for shard in shards), sum(shard.rows for shard in left)
     if left:
         if missing < total:
-            logger.info("%s: goes on after %d of %d rows", job.out, total - missing, total)
+            logger.info("%s: continuing after %d of %d rows", job.out, total - missing, total)
         with connected(workers.address):
             room = _room(job, len(left), workers)
-            _claim(out, facts)  # not before there is somebody to work
+            _claim(out, facts)  # only once there are workers
             progress(total - missing, total)
             for rows in accumulate(_translated(model, job, left, room)):
                 progress(total - missing + rows, total)
@@ -101,19 +101,19 @@ def translate_corpus(
 
 
 class _Room(NamedTuple):
-    """What the workers of a job get."""
+    """Resources of a job's workers."""
 
     workers: int
     cpus: int
     gpus: int
-    """Of each worker."""
+    """GPUs of each worker."""
 
 
 def _room(job: CorpusJob, shards: int, workers: Workers) -> _Room:
-    """What there is in the cluster that is connected.
+    """The resources for the workers in the connected cluster.
 
     Raises:
-        ConfigurationError: if this machine has fewer cores than a worker is to have.
+        ConfigurationError: if this machine has fewer cores than a worker needs.
     """
     room, gpus = room_for_workers(job.load.device, workers.cpus)
     if not room and workers.address is None:
@@ -121,12 +121,12 @@ def _room(job: CorpusJob, shards: int, workers: Workers) -> _Room:
     size = min(workers.count or max(room, 1), shards)
     logger.info("%d shards for %d workers", shards, size)
     if size > room:
-        logger.warning("there is room for %d workers now; the others begin when there is more", room)
+        logger.warning("there is room for %d workers now; the others start when there is more", room)
     return _Room(size, workers.cpus, gpus)
 
 
 def _translated(model: Translator, job: CorpusJob, shards: Sequence[Shard], room: _Room) -> Iterator[int]:
-    """Translate shards; yields the rows of each when it is done."""
+    """Translate shards; yields the number of rows of each when it is done."""
     import ray
     from ray.data import ActorPoolStrategy
 
@@ -145,40 +145,40 @@ def _translated(model: Translator, job: CorpusJob, shards: Sequence[Shard], room
 
 
 def _load(reference: Any, options: LoadOptions, threads: int) -> Translator:
-    """The translator of a worker; it asks Ray for the model, which its machine may not have."""
+    """The translator of a worker; it gets the model from Ray, as its machine may not have it."""
     import ray
 
     return load_packed(ray.get(reference), options, threads)
 
 
 def _check(outcome: dict[str, Any]) -> None:
-    """Raise what a worker has met with."""
+    """Raise the error that a worker has returned, if any."""
     if outcome["error"]:
         raise ERRORS.get(outcome["exit_code"], JointNMTError)(outcome["error"])
 
 
 def _facts(job: CorpusJob) -> dict[str, Any]:
-    """What of a job decides its output, besides the model and the input."""
+    """The facts of a job that determine its output, besides the model and the input."""
     options = asdict(job.options)
     options["search"] = job.options.search and job.options.search.plain()
     return {"options": options, "device": job.load.device, "precision": job.load.precision}
 
 
 def _claim(out: Folder, facts: dict[str, Any]) -> None:
-    """Make a folder that of these facts.
+    """Write these facts to a folder.
 
     Raises:
-        ConfigurationError: as of `_check_folder`: another call may have been faster.
+        ConfigurationError: as in `_check_folder`, as another call may have been faster.
     """
     out.create(MADE_OF, (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode())
     _check_folder(out, facts)
 
 
 def _check_folder(out: Folder, facts: dict[str, Any]) -> None:
-    """See that a folder is empty, or that of these facts.
+    """Check that a folder is empty, or was made with these facts.
 
     Raises:
-        ConfigurationError: if it is that of others, or of nobody knows what.
+        ConfigurationError: if it was made with other or unknown facts.
     """
     others = [name for name in out.names() if not name.startswith(HIDDEN)]
     if others and MADE_OF not in others:
@@ -189,12 +189,12 @@ def _check_folder(out: Folder, facts: dict[str, Any]) -> None:
         before = dict(json.loads(out.read(MADE_OF) or b""))
     except ValueError as error:
         raise ConfigurationError(
-            f"{out.address}: {MADE_OF}, which says what is in the folder, is damaged ({error}). Name another by --out."
+            f"{out.address}: {MADE_OF}, which describes the folder, is damaged ({error}). Name another by --out."
         ) from error
     if changed := differences(before, json.loads(json.dumps(facts))):
         raise ConfigurationError(
-            f"{out.address}: was made of something else: {in_words(changed)}. Give what it was made of, or name "
-            "another folder by --out."
+            f"{out.address}: was made with another input or other options: {in_words(changed)}. Give the same ones, or "
+            "name another folder by --out."
         )
 
 

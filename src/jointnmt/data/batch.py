@@ -16,13 +16,13 @@ from jointnmt.text.special import bos_id, eos_id, pad_id, with_begin, with_end
 
 @dataclass(frozen=True)
 class BatchPart:
-    """Which rows of a batch that several processes share: what dropout draws for them does not depend on the rest."""
+    """Position of rows within a batch shared by several processes, so that their dropout masks do not depend on it."""
 
     begin: int
     whole: int
     """Rows of the shared batch."""
     first_pair: int
-    """The number of its first pair."""
+    """Number of the shared batch's first pair."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Batch:
     target_input: Int[Tensor, "B T"]
     target_output: Int[Tensor, "B T"]
     indices: tuple[int, ...]
-    """The sentence pairs' numbers in the store: error messages name them."""
+    """Numbers of the sentence pairs in the store, for error messages."""
     shared: BatchPart | None = None
-    """The batch that this one is a part of, padded as it is; None: it is whole."""
+    """Position within a shared batch, with the padding of that batch; None: this batch is whole."""
     tags: tuple[int, ...] = ()
-    """Ids of source tokens that are no pieces of the sentence."""
+    """Ids of source tokens that are tags, not pieces of the sentence."""
 
     @classmethod
     def collate(
@@ -53,7 +53,7 @@ class Batch:
         shared: BatchPart | None = None,
         tags: tuple[int, ...] = (),
     ) -> Batch:
-        """Pad sentence pairs of piece ids, given without begin and end marks, to these widths at least."""
+        """Pad sentence pairs of piece ids, given without begin and end marks, at least to these widths."""
         return cls(
             source=pad_rows([with_end(ids) for ids in sources], widths[0]),
             target_input=pad_rows([with_begin(ids) for ids in targets], widths[1]),
@@ -65,7 +65,7 @@ class Batch:
 
     @property
     def part(self) -> BatchPart:
-        """Which rows of a shared batch these are; of a whole one, all."""
+        """The position of these rows within the shared batch; of a whole batch, all rows."""
         return self.shared or BatchPart(0, len(self), self.indices[0])
 
     @property
@@ -126,7 +126,7 @@ class Batch:
         return replace(self, target_output=torch.full_like(self.target_output, pad_id))
 
     def split(self) -> tuple[Batch, Batch]:
-        """The first and the second half of the sentences, as batches of their own, padded no more than they need.
+        """The first and second half of the sentences as two batches, each with its own padding.
 
         Raises:
             ValueError: if there is only one sentence.
@@ -149,7 +149,7 @@ class Batch:
 
 
 def collate_sources(sources: Sequence[Sequence[int]]) -> Int[Tensor, "B S"]:
-    """Sources of piece ids without marks as one tensor: each with its end mark, padded on the right with `pad_id`."""
+    """Sources, given as piece ids without marks, as one tensor with end marks, padded on the right with `pad_id`."""
     return pad_rows([with_end(ids) for ids in sources])
 
 

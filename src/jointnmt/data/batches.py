@@ -1,6 +1,6 @@
-"""The batches of training: which sentence pairs are computed together, in which order, and by which process.
+"""Batches of training: which sentence pairs are computed together, in which order, and by which process.
 
-Everything else (validation, translation, scoring, probes) takes its batches from `plan_batches` (`length_buckets.py`).
+All other computations (validation, translation, scoring, probes) use `plan_batches` (`length_buckets.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UpdateBatches = list[Indices]
 
 
 class PairsOfEpoch(Protocol):
-    """The pairs of an epoch, some of which may occur more than once, in a certain order."""
+    """The pairs of an epoch in a fixed order; some may occur more than once."""
 
     def __len__(self) -> int: ...
 
@@ -35,27 +35,27 @@ class PairsOfEpoch(Protocol):
 
 
 POOL_PAIRS = 2**20
-"""Pairs sorted by length together: more give less padding, and take more memory."""
+"""Pairs that are sorted by length together: more give less padding but need more memory."""
 
 
 class EpochPlan:
     """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
 
     Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding.
-    Their overhead is drawn at random, so that batches do not end at the same lengths, with the same sentences, in every
-    epoch. The batches of a pool are shuffled and dealt to updates: each update takes the next batches until
+    The overhead of a batch is drawn at random, so that batches do not end at the same lengths, with the same sentences,
+    in every epoch. The batches of a pool are shuffled and assigned to updates: each update takes the next batches until
     `update_tokens` is reached. A pure function of its arguments, independent of the number of processes.
 
-    A pool is planned when it comes to be used, and forgotten after it: however many pairs there are, the plan takes the
-    memory of one pool. Counting the updates plans all pools once: a second for some three million pairs.
+    A pool is planned when it is first used and dropped afterwards, so the plan needs the memory of one pool, however
+    many pairs there are. Counting the updates plans all pools once: a second for about three million pairs.
 
     Args:
-        lengths: tokens of each pair's source and target, end mark counted.
+        lengths: tokens of each pair's source and target, end mark included.
         config: sizes of batches and updates.
-        seed: of the order.
-        epoch: from 0.
+        seed: seed of the order.
+        epoch: number of the epoch, from 0.
         origin: names a pair in an error message, as `TokenStore.origin` does.
-        pairs: the pairs of the epoch, if they are not each pair once.
+        pairs: the pairs of the epoch, unless each pair occurs once.
 
     Raises:
         ConfigurationError: if a pair exceeds a limit by itself.
@@ -95,11 +95,11 @@ class EpochPlan:
 
     @cached_property
     def _counts(self) -> list[int]:
-        """How many updates each pool has."""
+        """Number of updates of each pool."""
         return [len(self._updates(pool)) for pool in range(self._pools)]
 
     def _updates(self, pool: int) -> list[UpdateBatches]:
-        """Those of a pool; the last one that was planned is at hand."""
+        """Updates of a pool; those of the pool that was planned last are cached."""
         number, updates = self._planned  # other threads may plan, too
         if number != pool:
             updates = self._plan(pool)
@@ -107,7 +107,7 @@ class EpochPlan:
         return updates
 
     def _positions(self, pool: int) -> tuple[np.random.Generator, Indices]:
-        """What the pool draws from, and its positions among the pairs of the epoch."""
+        """The pool's random generator, and its positions among the pairs of the epoch."""
         if self._order is None:
             generator = np.random.default_rng(self._seed)
             positions = np.arange(self._size, dtype=np.int32)
@@ -137,7 +137,7 @@ def plan_epoch(
     epoch: int,
     origin: Callable[[int], str] = "pair {}".format,
 ) -> list[UpdateBatches]:
-    """All updates of an `EpochPlan` that has each pair once, of a corpus that is not large."""
+    """All updates of an `EpochPlan` that has each pair once, as a list; for small corpora."""
     return list(EpochPlan((source_lengths, target_lengths), config, seed, epoch, origin))
 
 
@@ -147,16 +147,16 @@ class Share:
 
     pairs: Indices
     begin: int
-    """Where they begin in the batch."""
+    """Position of the first of them in the batch."""
     batch: Indices
     counts: bool = True
-    """Whether they are part of the update, or a dummy that keeps the processes in step (see `shard_each`)."""
+    """Whether they are part of the update, or a dummy that keeps the processes synchronised (see `shard_each`)."""
 
 
 def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:
     """The share of an update that process `rank` of `world` computes; the shares together are the update.
 
-    Pairs are assigned in order, by cumulated padded cells, so that all processes have the same work to within a pair,
+    Pairs are assigned in order, by cumulative padded cells, so that all processes have the same work to within a pair,
     and at most `world - 1` batches are split. With too few pairs, a process may get an empty list.
     """
     costs = [int(lengths[0][batch].max()) * int(lengths[1][batch].max()) for batch in update]
@@ -164,7 +164,7 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
     part: list[Share] = []
     done = 0
     for cost, batch in zip(costs, update, strict=True):
-        # A pair goes to the process in whose interval of cumulated cells its middle lies.
+        # A pair goes to the process whose interval of cumulative cells contains its middle.
         middles = done + cost * np.arange(len(batch), dtype=np.int64) + cost // 2
         owners = middles * world // total
         if len(mine := np.flatnonzero(owners == rank)):
@@ -174,9 +174,9 @@ def shard(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int
 
 
 def shard_each(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank: int, world: int) -> list[Share]:
-    """The share of every batch of an update that process `rank` of `world` computes, so that all compute as many.
+    """The share of every batch of an update that process `rank` of `world` computes: one share per batch for each.
 
-    A process for which a batch has no pair computes the first one of it, which does not count.
+    A process to which no pair of a batch falls computes the batch's first pair, which does not count.
     """
     shares = [shard([batch], lengths, rank, world) for batch in update]
     return [
@@ -186,9 +186,9 @@ def shard_each(update: Sequence[Indices], lengths: tuple[Lengths, Lengths], rank
 
 
 def load_share(text: SegmentedText, share: Share) -> Batch:
-    """The pairs of a share, padded as in their batch, so that they are computed as they are in it.
+    """The pairs of a share, padded as in their whole batch, so that they are computed identically.
 
-    Those that do not count have no target token to predict.
+    Pairs that do not count have no target token to predict.
     """
     if not share.counts:
         return load(text, share.pairs).silenced()
@@ -222,8 +222,8 @@ def _require_fit(source: Lengths, target: Lengths, config: BatchConfig, origin: 
             beyond = np.flatnonzero(every > limit)
             first, most = int(beyond[0]), int(every.max())
             raise ConfigurationError(
-                f"batches.{name}={limit} is too small for {len(beyond)} of {len(source)} sentence pairs by "
-                f"themselves, the first being {origin(first)} ({source[first]} source and {target[first]} target "
+                f"batches.{name}={limit} is too small for {len(beyond)} of {len(source)} single sentence pairs, "
+                f"the first being {origin(first)} ({source[first]} source and {target[first]} target "
                 f"tokens). Set batches.{name} to {most} or more, or leave out long pairs with data.filters.max_length."
             )
 
@@ -238,8 +238,8 @@ def _deal(batches: Sequence[Indices], target_lengths: Lengths, update_tokens: in
             updates.append([])
             room = update_tokens
             begun = set()
-        # Dropout tells the batches of an update by their first pairs, which should differ: a pair that occurs more than
-        # once may be in several of them, and where a batch has no other it shares its mask with one of the same pairs.
+        # Dropout masks of the batches of an update depend on their first pairs, which should differ: a repeated pair
+        # may be in several of them, and a batch without any other pair shares its mask with one of the same pairs.
         place = next((place for place, pair in enumerate(batch.tolist()) if pair not in begun), 0)
         updates[-1].append(np.roll(batch, -place) if place else batch)
         begun.add(int(batch[place]))

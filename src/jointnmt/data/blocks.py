@@ -1,4 +1,4 @@
-"""Texts divided into blocks of lines, each of which can be read by itself: by any process, in any order."""
+"""Texts divided into blocks of lines that can be read independently: by any process, in any order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jointnmt.data.pairs import Pair, Row, parsed, parser_within, unequal
 from jointnmt.errors import DataError
 
 BLOCK_LINES = 2**16
-"""Lines of a block: what one process segments at a time, and most pairs of a file of the store."""
+"""Lines of a block, which one process segments at a time; also the most pairs of a file of the store."""
 
 READ_BYTES = 2**22
 FILES_AT_ONCE = 8
@@ -33,26 +33,26 @@ FILES_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class LineBlock:
-    """Lines of a text that follow each other."""
+    """Consecutive lines of a text."""
 
     number: int
-    """Of the corpus, from 0."""
+    """Number of the block in the corpus, from 0."""
     text: int
-    """Which of the texts it is of, from 0."""
+    """Number of its text, from 0."""
     first_line: int
-    """From 1."""
+    """Number of its first line, from 1."""
     lines: int
     files: tuple[Path, ...]
-    """Where to read: the text's own files, or what they were unpacked to."""
+    """Files to read: those of the text, or their unpacked copies."""
     offsets: tuple[int, ...]
-    """Where in each of them the first line begins, in bytes."""
+    """Byte offset of the first line in each file."""
 
 
 def divide(texts: Sequence[ParallelText], folder: Path) -> list[LineBlock]:
     """All lines of texts with complete paths as blocks of `BLOCK_LINES`, the last one of each text shorter.
 
-    Each file is read once, some at a time. Compressed ones are unpacked into `folder`, as a block of them cannot be
-    read without all before it.
+    Each file is read once, several at a time. Compressed ones are unpacked into `folder`, as a block of them cannot be
+    read without everything before it.
 
     Raises:
         DataError: if a file cannot be read, or the two of a text have different numbers of lines.
@@ -77,16 +77,16 @@ def divide(texts: Sequence[ParallelText], folder: Path) -> list[LineBlock]:
 
 
 def read_block(block: LineBlock, text: ParallelText, filters: FilterConfig, report: FilterReport) -> Iterator[Pair]:
-    """The pairs of a block, as `read_pairs` has them.
+    """The pairs of a block, as `read_pairs` yields them.
 
     Args:
-        block: of the text.
-        text: with complete paths.
+        block: a block of the text.
+        text: the text, with complete paths.
         filters: what to do with bad lines and empty sides.
         report: counts what is read and left out.
 
     Raises:
-        DataError: if a line is bad, or a file is not what it was when it was divided.
+        DataError: if a line is bad, or a file has changed since it was divided.
     """
     parse = parser_within(text, block.files[0])
     yield from parsed(_rows(block, text), parse, text, block.text, block.first_line, filters, report)
@@ -105,7 +105,7 @@ def _rows(block: LineBlock, text: ParallelText) -> Iterator[Row]:
                     check_line_length(raw, f"{name}:{block.first_line + count - 1}")
             yield row
     if count < block.lines:
-        raise DataError(f"{text.files[0]}: has become shorter while it was read. Start again when it is complete.")
+        raise DataError(f"{text.files[0]}: became shorter while it was read. Start again when it is complete.")
 
 
 def _lines(opened: ExitStack, path: Path, offset: int, name: Path, first_line: int) -> Iterator[bytes]:
@@ -119,7 +119,7 @@ def _lines(opened: ExitStack, path: Path, offset: int, name: Path, first_line: i
 
 @dataclass(frozen=True)
 class _Index:
-    """Where the blocks of a file begin."""
+    """Byte offsets at which the blocks of a file begin, and its number of lines."""
 
     path: Path
     starts: tuple[int, ...]
@@ -139,7 +139,7 @@ def _index(path: Path, unpacked: Path) -> _Index:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """A file, decompressed, some megabytes at a time.
+    """The decompressed content of a file, some megabytes at a time.
 
     Raises:
         DataError: if it cannot be read, naming the line.

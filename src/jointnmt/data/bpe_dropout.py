@@ -1,11 +1,11 @@
-"""BPE-dropout: training text whose words are cut into pieces anew each epoch, some merges left out at random.
+"""BPE-dropout: training text whose words are segmented again each epoch, with some merges left out at random.
 
-Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization", Algorithm 1: at each step of building
-up a word from its characters, each merge that is possible is left out with probability `rate`, and the best of the
-others is made; a word is done when none is left. With rate 0 that is BPE.
+Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization", Algorithm 1: at each step of merging
+the characters of a word, each possible merge is left out with probability `rate`, and the best of the others is
+applied; a word is finished when none is left. With rate 0 this is BPE.
 
 Departure from the paper: the occurrences of a frequent word share `DRAWS` segmentations in an epoch, so that the cost
-of an epoch grows with the number of different words, not with that of all words.
+of an epoch grows with the number of distinct words, not with that of all words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 
 DRAWS = 16
-"""Most segmentations of one word in an epoch. More differ little: most words occur less often than that."""
+"""Most segmentations of one word in an epoch. A larger number changes little, as most words occur less often."""
 
 Ids = tuple[int, ...]
 
@@ -35,9 +35,9 @@ def segment_word(letters: Sequence[int], merges: Merges, rate: float, draw: Call
 
     Args:
         letters: ids of its characters.
-        merges: of pieces.
-        rate: probability that a merge is left out, at each step anew.
-        draw: gives a number from [0, 1).
+        merges: merges of pieces.
+        rate: probability that a merge is left out, independently at each step.
+        draw: returns a random number from [0, 1).
     """
     pieces = list(letters)
     while True:
@@ -53,22 +53,22 @@ def segment_word(letters: Sequence[int], merges: Merges, rate: float, draw: Call
 
 
 class ResegmentedStore:
-    """A training store of which each epoch has other segmentations, a pure function of the store, seed and epoch.
+    """A training store with other segmentations in each epoch, a pure function of the store, seed and epoch.
 
-    Takes 4 bytes a word, and what the different words of the text need.
+    Needs 4 bytes per word of the text, and the memory of its distinct words.
     """
 
     def __init__(self, store: TokenStore, segmentation: Segmentation, rate: float, seed: int) -> None:
         """Read the words of a store.
 
         Args:
-            store: the text in the pieces that BPE gives.
-            segmentation: that of the store.
+            store: the text in the pieces of BPE.
+            segmentation: the store's segmentation.
             rate: probability that a merge is left out.
-            seed: of the draws.
+            seed: seed of the draws.
 
         Raises:
-            ConfigurationError: if pieces are not those of BPE.
+            ConfigurationError: if the segmentation is not BPE.
         """
         if segmentation.config.kind != "bpe":
             raise ConfigurationError(
@@ -82,7 +82,7 @@ class ResegmentedStore:
         self._merges = [side.merges for side in (segmentation.source, segmentation.target)]
 
     def of_epoch(self, epoch: int) -> EpochText:
-        """The text of an epoch, from 0."""
+        """The text of an epoch; epochs are numbered from 0."""
         return EpochText.draw(self._store, self._words, self._merges, self._rate, (self._seed, epoch))
 
 
@@ -90,12 +90,12 @@ class ResegmentedStore:
 class EpochText:
     """The pairs of a store, segmented for one epoch.
 
-    A pair that came out longer than the longest of the store on a side, or with more cells than any of its grids, keeps
-    the store's pieces: limits that the store keeps hold here, too.
+    A pair that becomes longer on a side than any of the store, or whose grid would have more cells, keeps the store's
+    pieces, so that all limits that the store respects hold here, too.
     """
 
     lengths: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-    """As `TokenStore.lengths`."""
+    """Lengths as in `TokenStore.lengths`."""
     _store: TokenStore
     _sides: Sequence[_Segmented]
     _as_stored: npt.NDArray[np.bool_]
@@ -117,7 +117,7 @@ class EpochText:
         return cls((lengths[0].astype(np.int32), lengths[1].astype(np.int32)), store, sides, as_stored)
 
     def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
-        """As `TokenStore.pairs`."""
+        """The pairs with these numbers; see `TokenStore.pairs`."""
         source, target = self._sides
         return [
             self._store.pairs([index])[0] if self._as_stored[index] else (source.ids(index), target.ids(index))
@@ -130,15 +130,15 @@ class _Words:
     """The words of one side of a text."""
 
     letters: Sequence[Ids]
-    """Of each different word, its characters."""
+    """Ids of the characters of each distinct word."""
     numbers: npt.NDArray[np.int32]
-    """Of all words of the text, one sentence after the other: which word each is."""
+    """Index into `letters` of every word of the text, one sentence after the other."""
     starts: npt.NDArray[np.int64]
     """`[n + 1]`: where each sentence begins in `numbers`, and the end."""
 
     @classmethod
     def of(cls, chunks: Iterable[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]], segmenter: Segmenter) -> _Words:
-        """From pieces and where each sentence begins among them, some thousand sentences at a time."""
+        """Words from chunks of some thousand sentences: their pieces, and where each sentence begins among them."""
         begins_word = np.array([segmenter.begins_word(piece) for piece in range(segmenter.vocabulary_size)])
         known: dict[Ids, int] = {}
         numbers, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
@@ -160,13 +160,13 @@ class _Segmented:
 
     words: _Words
     pieces: Sequence[Ids]
-    """All segmentations of all words, those of a word in a row."""
+    """All segmentations of all distinct words, those of one word consecutively."""
     chosen: npt.NDArray[np.int32]
-    """Of all words of the text: which of `pieces` each has."""
+    """Index into `pieces` of every word of the text."""
 
     @classmethod
     def draw(cls, words: _Words, merges: Merges, rate: float, seed: Sequence[int]) -> _Segmented:
-        """Segment each word as often as it occurs, `DRAWS` times at most, and deal that out to its occurrences."""
+        """Segment each word as often as it occurs, at most `DRAWS` times, and assign the results to its occurrences."""
         draws = np.minimum(np.bincount(words.numbers, minlength=len(words.letters)), DRAWS)
         uniform = Random(" ".join(map(str, seed))).random
         pieces = [
@@ -180,7 +180,7 @@ class _Segmented:
         return cls(words, pieces, (first[words.numbers] + of_word).astype(np.int32))
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        """`[n]`, pieces of each sentence, end mark counted."""
+        """Pieces of each sentence, end mark included, `[n]`."""
         of_pieces = np.fromiter(map(len, self.pieces), np.int64, len(self.pieces))
         total = np.concatenate([[0], np.cumsum(of_pieces[self.chosen])])
         return total[self.words.starts[1:]] - total[self.words.starts[:-1]] + 1

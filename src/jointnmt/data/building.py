@@ -1,4 +1,4 @@
-"""Making a store: the blocks of its texts are segmented by a pool, rid of duplicates in order, and joined."""
+"""Building a store: the blocks of its texts are segmented by a pool, deduplicated in order, and joined."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 Which = Literal["train", "validation"]
 
 UNHARMED = (KeyboardInterrupt, SystemExit, GeneratorExit, LostProcessError)
-"""After these, blocks that are done are kept: whoever makes the same store goes on from them."""
+"""After these exceptions, finished blocks are kept: the next build of the same store continues from them."""
 
 UNFINISHED = ".partial"
-"""What the name of a store ends in while it is made."""
+"""Suffix of a store's name while it is built."""
 
 ABANDONED = 7 * 24 * 3600
-"""Seconds after which nobody is expected to go on with what an interrupted call has left."""
+"""Seconds after which the unfinished store of an interrupted call is removed."""
 
 
 def write_store(
@@ -54,8 +54,8 @@ def write_store(
 ) -> None:
     """Segment and filter texts with complete paths into `directory`, whole or not at all.
 
-    Needs the room of two stores, as the blocks are there until all are joined. The store is the same whatever the
-    pool, and whatever was done before an interruption.
+    Needs the disk space of two stores, as the blocks are kept until all are joined. The store does not depend on the
+    pool, nor on interruptions.
 
     Raises:
         DataError: if a text cannot be used, or no pair is left.
@@ -91,9 +91,9 @@ def write_store(
 
 
 def remove_abandoned(folder: Path, but: Path) -> None:
-    """Remove what interrupted calls have left in a folder of stores, of other settings than the store `but`.
+    """Remove what interrupted calls have left in a folder of stores, except for the store `but`.
 
-    What a process is at work on stays, as that holds the lock of its store; so does what has grown within `ABANDONED`.
+    A store that a process is building stays, as it is locked; so does one that has changed within `ABANDONED` seconds.
     """
     for unfinished in folder.glob(f"*{UNFINISHED}"):
         directory = unfinished.with_name(unfinished.name.removesuffix(UNFINISHED))
@@ -102,19 +102,19 @@ def remove_abandoned(folder: Path, but: Path) -> None:
         with suppress(OSError), store_lock(directory, timeout=0):  # an OSError, too, if another has the lock
             newest = max(path.stat().st_mtime for path in (unfinished, *unfinished.iterdir()))
             if time.time() - newest > ABANDONED:
-                logger.info("%s: of an interrupted call, is removed", unfinished)
+                logger.info("%s: left by an interrupted call, removed", unfinished)
                 shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def store_lock(directory: Path, timeout: float = -1) -> FileLock:
-    """Held by the process that makes this store; others wait for it, or so many seconds."""
+    """Lock held by the process that builds this store; others wait, at most `timeout` seconds (-1: no limit)."""
     from filelock import FileLock  # not for those who only read a model
 
     return FileLock(f"{directory}.lock", timeout)
 
 
 def _clear(unfinished: Path, blocks: Path) -> None:
-    """Remove what an interrupted call has left, but for the blocks."""
+    """Remove what an interrupted call has left, except the blocks."""
     for path in unfinished.iterdir():
         if path.is_dir() and path != blocks:
             shutil.rmtree(path)
@@ -129,12 +129,12 @@ def _join(
     pool: Pool,
     progress: Callable[[int], None],
 ) -> FilterReport:
-    """Have all blocks segmented, and write the files of the store in their order."""
+    """Segment all blocks by the pool, and write the files of the store in their order."""
     report = FilterReport()
     seen = SeenDigests() if segmenter.filters.duplicates == "drop" else None
     done = sum(segmenter.path(block).exists() for block in blocks)
     if done:
-        logger.info("going on after %d of %d blocks of lines", done, len(blocks))
+        logger.info("continuing after %d of %d blocks of lines", done, len(blocks))
     with closing(pool.map(segmenter, blocks)) as reports, (unfinished / LENGTHS).open("wb") as lengths:
         for block, found in zip(blocks, reports, strict=True):
             report.add(found)

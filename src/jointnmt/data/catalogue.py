@@ -1,7 +1,7 @@
-"""The catalogue of public corpora: what they are, under which terms, and how to get exactly their files.
+"""The catalogue of public corpora: descriptions, terms, and how to get exactly their files.
 
-A corpus is known by the SHA-256 of its uncompressed files, whether they come with the package, are downloaded, or are
-copied from a local folder.
+A corpus is identified by the SHA-256 of its uncompressed files, whether they come with the package, are downloaded, or
+are copied from a local folder.
 """
 
 import gzip
@@ -26,7 +26,7 @@ TIMEOUT = 30.0
 """Seconds without an answer after which a download counts as failed."""
 
 Progress = Callable[[str, int, int], None]
-"""Told a file's name, how many of its bytes are done, and how many it has, uncompressed."""
+"""Called with a file's name, its uncompressed bytes done, and all of them."""
 
 BUNDLED = Path(__file__).parents[1] / "corpora"
 """Corpora that come with the package; in a clone, a link to the folder of this name in its root."""
@@ -40,17 +40,17 @@ class TextFile:
     """One side of one part of a corpus: UTF-8 text, one sentence a line."""
 
     name: str
-    """Such as `train.de`: its name once it is prepared."""
+    """Name of the prepared file, such as `train.de`."""
     size: int
-    """Bytes, uncompressed."""
+    """Uncompressed size in bytes."""
     sha256: str
-    """Of the uncompressed text."""
+    """SHA-256 of the uncompressed text."""
     address: str | None = None
-    """Where it can be downloaded, compressed by gzip; none: the corpus comes with the package."""
+    """Address of the download, compressed by gzip; None: the corpus comes with the package."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a local copy may have: its own or that of the address, plain or compressed."""
+        """Names that a local copy may have: the file's own or that of the address, plain or compressed."""
         stems = [self.name]
         if self.address:
             stems.append(self.address.rpartition("/")[2].removesuffix(".gz"))
@@ -64,34 +64,34 @@ class Corpus:
     name: str
     description: str
     languages: tuple[str, ...]
-    """Language codes, which the names of the files end in."""
+    """Language codes, with which the file names end."""
     pairs: Mapping[str, int]
-    """Sentence pairs of each part, which the names of the files begin with."""
+    """Sentence pairs of each part; file names begin with the part."""
     source: str
-    """Where it comes from."""
+    """Origin of the corpus, as an address."""
     licence: str
     citation: str
     files: tuple[TextFile, ...]
     bundled: Path | None = None
-    """The folder that has it as `PART.tsv.xz`, a column for each language, if it comes with the package."""
+    """Folder with `PART.tsv.xz`, a column for each language, if the corpus comes with the package."""
 
 
 def prepare(corpus: Corpus, to: Path, local: Path | None = None, progress: Progress = lambda *_: None) -> list[Path]:
-    """Put a corpus's files into `to`, as plain text; files that are there and right are kept as they are.
+    """Write a corpus's files to `to`, as plain text; existing correct files are kept.
 
     Args:
-        corpus: what to get.
-        to: the folder to put it in; it is made if need be.
-        local: a folder with a copy of the files, plain or compressed; none: they are downloaded, or unpacked if the
+        corpus: the corpus to get.
+        to: the folder to write to; created if needed.
+        local: a folder with a copy of the files, plain or compressed; None: they are downloaded, or unpacked if the
             package has them.
-        progress: told how far each file is.
+        progress: called with the progress of each file.
 
     Returns:
-        The files that were not there before.
+        The files that were written.
 
     Raises:
-        DataError: if a file is missing, damaged, not the one that the catalogue knows, or cannot be downloaded; or if
-            another file stands in its place. No part of such a file is left in `to`.
+        DataError: if a file is missing, damaged, not the one in the catalogue, or cannot be downloaded; or if another
+            file has its name. No part of such a file is left in `to`.
     """
     wanted = [file for file in corpus.files if not _is_there(file, to / file.name)]
     if local is not None:
@@ -119,7 +119,7 @@ def _is_there(file: TextFile, path: Path) -> bool:
         found.update(chunk)
     if found.hexdigest() != file.sha256:
         raise DataError(
-            f"{path}: is there already, but is not the corpus's file (its SHA-256 is {found.hexdigest()}, expected "
+            f"{path}: exists, but is not the corpus's file (its SHA-256 is {found.hexdigest()}, expected "
             f"{file.sha256}). Move or delete it, or choose another folder."
         )
     return True
@@ -134,7 +134,7 @@ def _local_copies(files: list[TextFile], local: Path) -> dict[str, Path]:
 
 
 def _read(path: Path) -> Iterator[bytes]:
-    """The uncompressed content of a local file, piece by piece."""
+    """The uncompressed content of a local file, in chunks."""
     try:
         with open_text(path) as stream:
             yield from _chunks(stream)
@@ -143,7 +143,7 @@ def _read(path: Path) -> Iterator[bytes]:
 
 
 def _column(path: Path, number: int) -> Iterator[bytes]:
-    """One column of a file of pairs, as lines, many at a time."""
+    """One column of a file of pairs, in chunks of many lines."""
     lines = (line.split(b"\t")[number] + b"\n" for line in read_lines(path))
     while chunk := b"".join(islice(lines, _LINES)):
         yield chunk
@@ -154,7 +154,7 @@ class _BrokenOffError(Exception):
 
 
 def _download(file: TextFile, path: Path, progress: Progress) -> None:
-    """Download a file; what fails once is tried once more."""
+    """Download a file, with one retry."""
     assert file.address is not None  # or the corpus could not be downloaded
     for last in (False, True):
         try:
@@ -163,14 +163,14 @@ def _download(file: TextFile, path: Path, progress: Progress) -> None:
             if last:
                 raise DataError(
                     f"{file.address}: the download failed twice ({error}). Check the network; or get the file in "
-                    f"another way, and give the folder it is in with --from (as {', '.join(file.names)})."
+                    f"another way, and give its folder by --from (as {', '.join(file.names)})."
                 ) from error
             logger.warning("%s: the download failed (%s); trying once more", file.address, error)
     return None
 
 
 def _fetch(address: str) -> Iterator[bytes]:
-    """The uncompressed content of a file in the network, piece by piece."""
+    """The uncompressed content of a file on the network, in chunks."""
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT) as answer, gzip.open(answer) as stream:
             yield from _chunks(stream)
@@ -184,7 +184,7 @@ def _chunks(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
 
 
 def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, progress: Progress) -> None:
-    """Write a file under its name only when it is whole and its checksum is right."""
+    """Write a file, which gets its name only when it is complete and its checksum is right."""
     found, done = hashlib.sha256(), 0
     with replaced(path, shared=True) as unfinished:  # another call may write it, too
         with unfinished.open("wb") as stream:
@@ -192,16 +192,16 @@ def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, pro
                 done += len(chunk)
                 if done > file.size:  # a few bytes may unpack to more than a disk holds
                     raise DataError(
-                        f"{origin}: is not the {file.name} that the catalogue knows: it unpacks to more than its "
-                        f"{file.size:,} bytes. It may be damaged, or another version; get it anew."
+                        f"{origin}: is not the {file.name} of the catalogue: it unpacks to more than its "
+                        f"{file.size:,} bytes. It may be damaged, or another version; get it again."
                     )
                 stream.write(chunk)
                 found.update(chunk)
                 progress(file.name, done, file.size)
         if found.hexdigest() != file.sha256:
             raise DataError(
-                f"{origin}: is not the {file.name} that the catalogue knows: the SHA-256 of its uncompressed text is "
-                f"{found.hexdigest()}, expected {file.sha256}. It may be damaged, or another version; get it anew."
+                f"{origin}: is not the {file.name} of the catalogue: the SHA-256 of its uncompressed text is "
+                f"{found.hexdigest()}, expected {file.sha256}. It may be damaged, or another version; get it again."
             )
 
 
@@ -282,7 +282,7 @@ CATALOGUE: dict[str, Corpus] = {
         Corpus(
             name="tatoeba-de-en",
             description=(
-                "short everyday sentences, raw and cased; no sentence of one part stands in another, on either side, "
+                "short everyday sentences, raw and cased; no sentence of one part occurs in another, on either side, "
                 "ignoring case and punctuation"
             ),
             languages=("de", "en"),

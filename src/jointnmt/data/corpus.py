@@ -1,4 +1,4 @@
-"""Parallel text: where it lies, and the lines of its files."""
+"""Parallel text: configuration of its files, and reading their lines."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from jointnmt.errors import DataError, reason
 from jointnmt.text.tags import check_tag
 
 MAX_LINE_BYTES = 2**24
-"""A longer line is taken for a file that is no text: it would have to be held in memory whole."""
+"""Longest line, in bytes; a file with a longer one is not text, and the line would have to be held in memory."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a file, compressed or not, may raise."""
+"""Exceptions of reading a file, compressed or not."""
 
 
 def unreadable(path: Path, error: BaseException, lines: int = 0) -> DataError:
-    """What is raised of a text that reading fails at, after so many whole lines."""
+    """The error of a text that cannot be read further after so many complete lines."""
     where = f"{path}:{lines + 1}" if lines else str(path)
-    return DataError(f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is whole.")
+    return DataError(f"{where}: the file cannot be read: {reason(error)}. Check that it exists and is complete.")
 
 
 def check_beginning(name: Path | str, beginning: bytes) -> None:
-    """Refuse what is no text, and a file that would be read as a single line.
+    """Refuse a file that is not text, or that would be read as a single line.
 
     Raises:
-        DataError: if it is compressed, and its name does not say so; if its lines end in CR alone.
+        DataError: if it is compressed but its name does not say so; if its lines end in CR alone.
     """
     if compressed := undeclared_compression(beginning):
         raise DataError(f"{name}: {compressed}")
@@ -47,21 +47,21 @@ def check_beginning(name: Path | str, beginning: bytes) -> None:
 
 
 class ParallelText(Config):
-    """One parallel text: two files of which line i of one translates line i of the other, or one file of pairs.
+    """One parallel text: two files, whose lines translate each other one by one, or one file of pairs.
 
-    Names that end in `.gz`, `.xz` or `.bz2` are decompressed while they are read. A `.tsv` file is split at every tab,
-    without quoting, and every line has as many columns as the first; a `.jsonl` file has one JSON object a line.
+    Files with names in `.gz`, `.xz` or `.bz2` are decompressed while they are read. A `.tsv` file is split at every
+    tab, without quoting, and every line has as many columns as the first; a `.jsonl` file has one JSON object a line.
     """
 
     source: Path | None = Field(None, description="file of source sentences, one a line; goes with target")
     target: Path | None = Field(None, description="file of target sentences, one a line; goes with source")
     path: Path | None = Field(None, description="file of pairs instead: .tsv or .jsonl, perhaps with .gz, .xz or .bz2")
     source_field: int | str | None = Field(
-        None, description="of path: column, counted from 0 (default 0), or key, dots for nested ones (default source)"
+        None, description="source in path: column from 0 (default 0), or key, dots for nested ones (default source)"
     )
-    target_field: int | str | None = Field(None, description="of path: likewise (default 1, or target)")
+    target_field: int | str | None = Field(None, description="target in path: likewise (default 1, or target)")
     weight: float = Field(
-        1.0, gt=0, le=1000, description="how often an epoch has each pair; of a fraction, as many pairs, in turn"
+        1.0, gt=0, le=1000, description="times that an epoch has each pair; a fraction: that share of pairs, in turn"
     )
     tag: str | None = Field(None, description="piece before each source, such as `<2en>`: for an origin or a language")
 
@@ -91,12 +91,12 @@ class ParallelText(Config):
 
     @property
     def format(self) -> str:
-        """`.tsv` or `.jsonl` of a file of pairs, as its name says; otherwise empty or something unknown."""
+        """File name extension of a file of pairs, `.tsv` or `.jsonl` if valid; empty for two files."""
         return "" if self.path is None else Path(plain_name(self.path)).suffix.lower()
 
     @property
     def fields(self) -> tuple[int | str, int | str]:
-        """Where the source and the target stand in a line of a file of pairs."""
+        """Columns or keys of source and target in a file of pairs."""
         source, target = ("source", "target") if self.format == ".jsonl" else (0, 1)
         return (
             source if self.source_field is None else self.source_field,
@@ -110,11 +110,11 @@ class ParallelText(Config):
 
 
 class DataConfig(Config):
-    """The parallel texts of an experiment, and how they are cleaned and stored."""
+    """The parallel texts of an experiment, and how they are filtered and stored."""
 
     root: Path = Field(Path(), description="folder of the texts, relative to the recipe that names it")
     source_language: str = Field(min_length=1, description="language code, such as `de`; chooses the rules of Moses")
-    target_language: str = Field(min_length=1, description="likewise; also chooses the tokeniser of BLEU")
+    target_language: str = Field(min_length=1, description="language code; also chooses the tokeniser of BLEU")
     train: tuple[ParallelText, ...] = Field(min_length=1, description="training texts, at least one")
     validation: tuple[ParallelText, ...] = Field((), description="validation texts")
     filters: FilterConfig = Field(FilterConfig(), description="which pairs are kept")
@@ -133,11 +133,11 @@ class DataConfig(Config):
 
     @property
     def cache_folder(self) -> Path:
-        """The folder of cached data, which need not exist."""
+        """The folder of cached data, which may not exist yet."""
         return default_cache() if self.cache is None else self.cache.expanduser()
 
     def place(self, text: ParallelText) -> ParallelText:
-        """The text with complete paths: relative ones start from `root`."""
+        """The text with complete paths: relative ones are resolved against `root`."""
         root = self.root.expanduser()
         places = {name: getattr(text, name) for name in ("source", "target", "path")}
         return text.model_copy(update={name: root / path for name, path in places.items() if path is not None})
@@ -146,7 +146,7 @@ class DataConfig(Config):
 def read_lines(path: Path) -> Iterator[bytes]:
     """Lines of a plain or compressed file, without their ends and without a byte order mark before the first.
 
-    Only a line feed, perhaps after a carriage return, ends a line; the last one may lack it.
+    Only a line feed, perhaps after a carriage return, ends a line; the last line may lack it.
 
     Raises:
         DataError: if the file is missing, cannot be decompressed, or has a line of more than `MAX_LINE_BYTES`.
@@ -157,17 +157,17 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def check_line_length(raw: bytes, origin: str) -> None:
-    """Refuse a line that `lines_of_stream` has cut.
+    """Refuse a line that `lines_of_stream` has truncated.
 
     Raises:
         DataError: naming the line.
     """
     if len(raw) > MAX_LINE_BYTES:
-        raise DataError(f"{origin}: this line is longer than {MAX_LINE_BYTES} bytes: is it text?")
+        raise DataError(f"{origin}: this line is longer than {MAX_LINE_BYTES} bytes. Check that the file is text.")
 
 
 def cut_lines(path: Path) -> Iterator[bytes]:
-    """Likewise, but a line that is too long is cut, as `lines_of_stream` does it, instead of refused."""
+    """Lines as from `read_lines`, but a line that is too long is truncated as by `lines_of_stream`, not refused."""
     number = 0
     try:
         with open_text(path) as stream:
@@ -179,11 +179,11 @@ def cut_lines(path: Path) -> Iterator[bytes]:
 
 
 def lines_of_stream(stream: IO[bytes], name: Path | str, begun: bool = False) -> Iterator[bytes]:
-    """Lines as `read_lines` has them, each as soon as it is there; no more than one is held in memory.
+    """Lines as from `read_lines`, each as soon as it is available; only one is held in memory.
 
-    A stream that has `begun` stands at a later line of its file: no byte order mark is looked for.
+    A stream that has `begun` is at a later line of its file, so no byte order mark is looked for.
 
-    Of a line of more than `MAX_LINE_BYTES` only one byte more than that is kept, by which one knows it.
+    A line of more than `MAX_LINE_BYTES` is truncated to one byte more than that, which marks it as too long.
 
     Raises:
         DataError: with the stream's `name`, if its lines end in CR alone.
@@ -204,7 +204,7 @@ def lines_of_stream(stream: IO[bytes], name: Path | str, begun: bool = False) ->
 
 
 def open_text(path: Path) -> IO[bytes]:
-    """A file to read, decompressed if its name has an ending of `COMPRESSED`."""
+    """A file opened for reading, decompressed if its name has an extension of `COMPRESSED`."""
     compression = compression_of(path)
     if compression == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))

@@ -1,4 +1,4 @@
-"""What tells whether a file is the same one as before."""
+"""Digests of files, to detect changes."""
 
 from __future__ import annotations
 

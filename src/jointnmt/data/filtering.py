@@ -22,13 +22,13 @@ def keep_by_length(
     origin: Callable[[int], str],
     report: FilterReport,
 ) -> BoolArray:
-    """True for each pair of a chunk that has the lengths it may have; the others are counted by the first reason.
+    """True for each pair of a chunk whose lengths are allowed; the others are counted by the first reason.
 
     Args:
         config: the filters.
         source_lengths: pieces of each source, end mark included.
-        target_lengths: pieces of each target, likewise.
-        origin: the `file:line` of the chunk's i-th pair.
+        target_lengths: pieces of each target, end mark included.
+        origin: returns the `file:line` of the chunk's i-th pair.
         report: counts what is removed.
     """
     shorter, longer = np.minimum(source_lengths, target_lengths), np.maximum(source_lengths, target_lengths)
@@ -50,9 +50,9 @@ def _remove(kept: BoolArray, bad: BoolArray, cause: str, origin: Callable[[int],
 
 
 class SeenDigests:
-    """A set of 64-bit digests that takes 8 bytes each (and up to twice that again while it grows).
+    """A set of 64-bit digests with 8 bytes each (and up to 16 bytes more while it grows).
 
-    Sorted arrays, each at least twice as long as the next, so that all of `n` insertions cost O(n log n).
+    Sorted arrays, each at least twice as long as the next, so that `n` insertions cost O(n log n) in total.
     """
 
     def __init__(self) -> None:

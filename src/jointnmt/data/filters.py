@@ -1,4 +1,4 @@
-"""Which sentence pairs are to be kept, and the account of those that are not."""
+"""Filters of sentence pairs, and the report on the pairs that they remove."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jointnmt.config import Config
 
 
 class FilterConfig(Config):
-    """What to do with bad lines, and which good pairs to leave out. Lengths are in pieces, end mark included."""
+    """Treatment of bad lines, and filters of good pairs. Lengths are in pieces, end mark included."""
 
     invalid: Literal["error", "drop"] = Field(
         "error",
         description="a line that is not UTF-8, holds a NUL byte, or lacks its column or key: stop, or drop the pair",
     )
-    empty: Literal["error", "drop"] = Field("error", description="a pair with an empty or blank side: likewise")
-    min_length: int = Field(2, ge=1, le=1_000_000, description="fewest pieces of either side; 2: one, and the end mark")
+    empty: Literal["error", "drop"] = Field("error", description="a pair with an empty or blank side: stop, or drop it")
+    min_length: int = Field(2, ge=1, le=1_000_000, description="fewest pieces of either side; 2: one and the end mark")
     max_length: int | None = Field(None, ge=2, le=1_000_000, description="most pieces of either side; null: no limit")
     max_ratio: float | None = Field(
         None,
@@ -29,7 +29,7 @@ class FilterConfig(Config):
         description="most pieces of the longer side for each piece of the shorter; null: no limit",
     )
     duplicates: Literal["keep", "drop"] = Field(
-        "keep", description="`drop`: leave out a pair that has been there before, both sides alike"
+        "keep", description="`drop`: leave out a pair that occurred before with the same two sides"
     )
 
     @model_validator(mode="after")
@@ -39,13 +39,13 @@ class FilterConfig(Config):
         return self
 
     def for_validation(self) -> FilterConfig:
-        """The rules for validation text: bad lines and the longest length only, as the rest would change the test."""
+        """The filters for validation text: bad lines and `max_length` only, as the others would change the test."""
         return FilterConfig(invalid=self.invalid, empty=self.empty, min_length=1, max_length=self.max_length)
 
 
 @dataclass
 class FilterReport:
-    """How many pairs were read, and how many were removed for which reason, with the place of the first of each."""
+    """Numbers of pairs read, and removed by each reason, with the place of the first removed pair."""
 
     read: int = 0
     removed: dict[str, int] = field(default_factory=dict)
@@ -54,22 +54,22 @@ class FilterReport:
 
     @property
     def kept(self) -> int:
-        """Pairs read and not removed."""
+        """Number of pairs read and not removed."""
         return self.read - sum(self.removed.values())
 
     def remove(self, reason: str, example: str, count: int = 1) -> None:
-        """Write down that `count` pairs were removed, the first of them at `example`."""
+        """Record that `count` pairs were removed, the first of them at `example`."""
         self.removed[reason] = self.removed.get(reason, 0) + count
         self.examples.setdefault(reason, example)
 
     def add(self, other: FilterReport) -> None:
-        """Count what another report has, of pairs that come later."""
+        """Add the counts of a report on later pairs."""
         self.read += other.read
         for cause, count in other.removed.items():
             self.remove(cause, other.examples[cause], count)
 
     def render(self) -> str:
-        """The report for people: one line, and one more for each reason."""
+        """The report as text: one line, and one more for each reason."""
         gone = self.read - self.kept
         lines = [f"{self.read:,} pairs read, {self.kept:,} kept, {gone:,} removed" + (":" if gone else ".")]
         lines += [f"  {reason}: {count:,} (first: {self.examples[reason]})" for reason, count in self.removed.items()]
@@ -80,7 +80,7 @@ class FilterReport:
         return asdict(self)
 
     def renamed(self, files: Mapping[str, Path]) -> FilterReport:
-        """The report of the same text in other places: what each file was called, and is called now."""
+        """The report with files renamed, by a mapping from old to new paths."""
         parts = {cause: example.rpartition(":") for cause, example in self.examples.items()}
         named = {cause: f"{files.get(path, path)}:{line}" for cause, (path, _, line) in parts.items()}
         return FilterReport(self.read, dict(self.removed), named)

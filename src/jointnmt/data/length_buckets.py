@@ -1,4 +1,4 @@
-"""Which sentence pairs are computed together: batches of similar lengths, within limits, with little padding."""
+"""Length bucketing: batches of sentence pairs of similar lengths, within limits, with little padding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BatchConfig(Config):
         4096,
         ge=1,
         le=10**9,
-        description="target tokens of an update, which accumulates batches up to this; no batch is larger",
+        description="target tokens of an update, which accumulates batches up to this number; no batch is larger",
     )
     overhead_cells: int = Field(
         500,
@@ -43,14 +43,14 @@ class BatchConfig(Config):
 
 
 def plan_batches(source_lengths: AnyLengths, target_lengths: AnyLengths, config: BatchConfig) -> list[list[int]]:
-    """Batches of similar lengths that hold every pair once, as lists of pair numbers, outside of training.
+    """Batches of similar lengths with every pair once, as lists of pair numbers; not for training.
 
-    A limit of `config` that a single pair exceeds is raised to that pair's size, so that every pair fits; there are no
-    updates, so `update_tokens` is not looked at.
+    A limit of `config` that a single pair exceeds is raised to that pair's size, so that every pair fits.
+    `update_tokens` is ignored, as there are no updates.
 
     Args:
-        source_lengths: tokens of each pair's source, end mark counted.
-        target_lengths: likewise.
+        source_lengths: tokens of each pair's source, end mark included.
+        target_lengths: tokens of each pair's target, end mark included.
         config: the limits.
     """
     if not len(source_lengths):
@@ -67,15 +67,15 @@ def plan_batches(source_lengths: AnyLengths, target_lengths: AnyLengths, config:
 
 
 def lengths_of(lengths: AnyLengths) -> Int[Tensor, " n"]:
-    """Lengths given as a list or an array, as a tensor of their own, which these functions take."""
-    return torch.tensor(lengths, dtype=torch.int64, device="cpu")  # a copy: stores are mapped read-only
+    """Lengths given as a list or an array, copied to a tensor."""
+    return torch.tensor(lengths, dtype=torch.int64, device="cpu")  # copied, as stores are mapped read-only
 
 
 def by_length(source: Int[Tensor, " n"], target: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
     """A stable order in which neighbours have nearly the same lengths on both sides.
 
-    By the longer side, then by the difference of the sides, alternately rising and falling, so that there is no jump
-    between groups.
+    Sorted by the longer side, then by the difference of the sides, alternately increasing and decreasing, so that there
+    is no jump between groups.
     """
     longer, difference = source.maximum(target), source - target
     order = torch.where(longer % 2 == 1, -difference, difference).argsort(stable=True)
@@ -85,10 +85,10 @@ def by_length(source: Int[Tensor, " n"], target: Int[Tensor, " n"]) -> Int[Tenso
 def cut(
     source: Int[Tensor, " n"], target: Int[Tensor, " n"], config: BatchConfig, overhead_cells: Callable[[], float]
 ) -> list[int]:
-    """The indices at which new batches begin in sorted pairs, each of which fits by itself.
+    """The indices at which batches begin in sorted pairs, each of which fits by itself.
 
-    Within the limits, each batch takes the number of pairs with the lowest cost per real cell; the cost of a batch is
-    its padded cells and an overhead, which is asked for anew for each batch.
+    Within the limits, each batch takes the number of pairs with the lowest cost per real cell. The cost of a batch is
+    its padded cells plus an overhead; `overhead_cells` is called for each batch.
     """
     longest, real_cells = source.maximum(target).tolist(), source * target
     counts = torch.arange(1, min(len(source), config.max_tokens) + 1, device="cpu")
@@ -104,7 +104,7 @@ def cut(
         if config.max_cells is not None:
             fits &= cells <= config.max_cells
         price = (cells.double() + overhead_cells()) / real_cells[begin:end].cumsum(0)
-        begin = end - int(price.masked_fill_(~fits, torch.inf).flip(0).argmin())  # of equal prices the largest batch
+        begin = end - int(price.masked_fill_(~fits, torch.inf).flip(0).argmin())  # the largest batch of equal cost
         if begin >= len(source):
             return bounds
         bounds.append(begin)

@@ -1,4 +1,4 @@
-"""Where lines of a text begin, found in one pass over its bytes."""
+"""Byte offsets of lines of a text, found in one pass over its bytes."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from jointnmt.data.corpus import BYTE_ORDER_MARK, check_beginning
 
 
 class LineIndex:
-    """Counts the lines of a text that comes in chunks of bytes, and keeps where every n-th one begins.
+    """Counts the lines of a text given in chunks of bytes, and records where every n-th line begins.
 
-    Lines are those of `lines_of_stream`: a last one needs no end, and a byte order mark alone is no line.
+    Lines are those of `lines_of_stream`: the last one may lack its end, and a byte order mark alone is not a line.
     """
 
     def __init__(self, name: Path | str, every: int) -> None:
-        """Begin with nothing read; errors name the text."""
+        """Begin with nothing read; `name` is the text's name in errors."""
         self._name, self._every = name, every
         self._starts, self._ends = [0], 0
         self._last, self._is_mark = b"\n", False
         self.size = 0
-        """Bytes so far."""
+        """Number of bytes so far."""
 
     def add(self, chunk: bytes) -> None:
-        """Read the next bytes, which are some.
+        """Read the next bytes, at least one.
 
         Raises:
-            DataError: if the beginning of the text tells that it is in another encoding, or no text.
+            DataError: if the beginning of the text shows another encoding, or that it is not text.
         """
         check_beginning(self._name, chunk if not self.size else b"")
         ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
@@ -38,10 +38,10 @@ class LineIndex:
 
     @property
     def lines(self) -> int:
-        """Lines so far."""
+        """Number of lines so far."""
         return self._ends + (self._last != b"\n" and not self._is_mark)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The byte where lines 0, n, 2n, ... begin."""
+        """Byte offsets of lines 0, n, 2n, ..."""
         return tuple(self._starts[: -(-self.lines // self._every)])

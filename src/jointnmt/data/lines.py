@@ -1,4 +1,4 @@
-"""Lines of text out of files, as commands and evaluations read them."""
+"""Lines of text from files, as commands and evaluations read them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def text_lines(path: Path) -> Iterator[str]:
     """The lines of a plain or compressed file (`.gz`, `.xz`, `.bz2`), read as a stream.
 
     Raises:
-        DataError: if the file cannot be read, or a line is no UTF-8 text.
+        DataError: if the file cannot be read, or a line is not UTF-8 text.
     """
     for number, raw in enumerate(read_lines(path), start=1):
         yield decoded(raw, f"{path}:{number}")
 
 
 def lines_or_errors(lines: Iterable[bytes] | Path, origin: str) -> Iterator[str | DataError]:
-    """The lines of a file, or of a stream without their ends, as text; in place of one that is no text, what is wrong.
+    """The lines of a file, or of a stream without line ends, as text, or an error in place of an invalid line.
 
-    `origin` is what messages call the file.
+    `origin` names the file in messages.
 
     Raises:
         DataError: if a file cannot be read.
@@ -38,7 +38,7 @@ def decoded(raw: bytes, origin: str) -> str:
     """A line as text; `origin` names it in messages.
 
     Raises:
-        DataError: if it is too long, or no UTF-8 text.
+        DataError: if it is too long, or not UTF-8 text.
     """
     check_line_length(raw, origin)
     try:
@@ -49,5 +49,5 @@ def decoded(raw: bytes, origin: str) -> str:
             "example with iconv."
         ) from error
     if "\0" in text:
-        raise DataError(f"{origin}: holds a NUL byte, so it is no text. Remove it.")
+        raise DataError(f"{origin}: holds a NUL byte, so it is not text. Remove it.")
     return text

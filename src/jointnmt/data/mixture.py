@@ -1,4 +1,4 @@
-"""What an epoch has of each text: all pairs once, or as often as the texts' weights say."""
+"""The pairs of an epoch: each once, or as often as the weight of its text says."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def plan_mixture(store: TokenStore, text: SegmentedText, config: BatchConfig, se
 
     Args:
         store: the pairs, with the weights of their texts.
-        text: the same pairs, as they are segmented in this epoch.
+        text: the same pairs, as segmented in this epoch.
         config: sizes of batches and updates.
-        seed: of the order.
-        epoch: from 0.
+        seed: seed of the order.
+        epoch: number of the epoch, from 0.
 
     Raises:
         ConfigurationError: if a pair exceeds a limit of `config` by itself.
@@ -34,7 +34,7 @@ def plan_mixture(store: TokenStore, text: SegmentedText, config: BatchConfig, se
 
 
 def epoch_pairs(store: TokenStore) -> float:
-    """Pairs of an epoch, repeated ones counted as often as they occur."""
+    """Number of pairs of an epoch, repeated ones counted as often as they occur."""
     if _is_plain(store):
         return len(store)
     return sum(size * weight for size, weight in zip(store.text_sizes(), store.weights, strict=True))
@@ -45,17 +45,17 @@ def _is_plain(store: TokenStore) -> bool:
 
 
 class WeightedPairs:
-    """The numbers of the pairs of an epoch, those of a text with weight 3 three times, without a list of them.
+    """The numbers of the pairs of an epoch, each repeated by the weight of its text, without a list of them.
 
-    Of a fraction, such as a quarter, an epoch has a quarter of the pairs, rounded, and one at least: four epochs have
-    nearly all of them. The next epoch goes on behind them, in an order that is drawn anew each time all have had their
-    turn.
+    With a fractional weight such as a quarter, an epoch has a quarter of the pairs, rounded, and at least one: four
+    epochs have nearly all of them. The next epoch continues after them, in an order that is drawn again once all pairs
+    have occurred.
 
     Args:
-        sizes: how many pairs there are of each text; they follow each other.
-        weights: of the texts.
-        seed: of the order.
-        epoch: from 0.
+        sizes: numbers of pairs of the texts, which follow each other.
+        weights: weights of the texts.
+        seed: seed of the order.
+        epoch: number of the epoch, from 0.
     """
 
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], seed: int, epoch: int) -> None:
@@ -87,15 +87,15 @@ class WeightedPairs:
 
 @dataclass(frozen=True)
 class _Part:
-    """Pairs of a text, from the first one on, again and again."""
+    """Pairs of a text, from `first` on, cyclically."""
 
     before: int
-    """Pairs of the texts before it."""
+    """Number of pairs of the texts before it."""
     size: int
-    """Of the text."""
+    """Number of pairs of the text."""
     first: int = 0
     order: Callable[[IndexArray], IndexArray] | None = None
-    """None: as they stand."""
+    """Order of the pairs; None: that of the text."""
 
     def pairs(self, places: IndexArray) -> IndexArray:
         """The numbers of the pairs at these places of the part."""
@@ -104,7 +104,7 @@ class _Part:
 
 
 def _turns(begin: int, end: int, size: int) -> list[tuple[int, int, int]]:
-    """Turns of a text of so many pairs, divided at the ends of its cycles: cycle, first turn in it, how many."""
+    """Positions from `begin` to `end` divided into cycles of `size` pairs: cycle, first position in it, number."""
     found = []
     for cycle in range(begin // size, (end - 1) // size + 1):
         first, last = max(begin, cycle * size), min(end, (cycle + 1) * size)

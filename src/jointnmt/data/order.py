@@ -1,4 +1,4 @@
-"""Seeded orders of many numbers that need no list of them."""
+"""Seeded permutations of many numbers that need no list of them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy.typing as npt
 IndexArray = npt.NDArray[np.int64]
 
 ROUNDS = 8
-"""Of the Feistel network: each half of the bits is changed half as often."""
+"""Rounds of the Feistel network; each half of the bits is changed in every other round."""
 
 LISTED = 2**20
-"""Fewer numbers are shuffled as a list: that is faster, and what it takes is little."""
+"""Up to so many numbers are shuffled as a list, which is faster and needs little memory."""
 
 
 def shuffled(size: int, seed: Sequence[int]) -> Callable[[IndexArray], IndexArray]:
-    """An order of the numbers below `size`: a function of positions in it, each of which has a number of its own."""
+    """A permutation of the numbers below `size`, as a function from positions to numbers."""
     if size <= LISTED:
         return np.random.default_rng(seed).permutation(size).__getitem__
     return FeistelOrder(size, seed)
 
 
 class FeistelOrder:
-    """An order of the numbers below `size` that takes no memory.
+    """A permutation of the numbers below `size` that needs no memory.
 
-    A Feistel network is a permutation of the numbers of some bits: it changes one half of the bits by a hash of the
-    other half and a key, in turn, which can be undone. What leads out of the range is led on until it is back ("cycle
-    walking": Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains"). The halves differ by a bit where the
-    number of bits is odd, so that less than half of the numbers are out of the range. The hash is the finaliser of
+    A Feistel network permutes the numbers of a given bit length: it changes each half of the bits in turn by a hash of
+    the other half and a key, which is invertible. A number outside the range is permuted again until it is inside
+    ("cycle walking": Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains"). With an odd number of bits the
+    halves differ by one, so that less than half of the numbers are outside the range. The hash is the finaliser of
     SplitMix64 (Steele, Lea and Flood 2014).
     """
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pair(NamedTuple):
-    """A sentence pair as it stands in the files, without line ends, and where it stands."""
+    """A sentence pair as in the files, without line ends, and its place."""
 
     source: str
     target: str
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
     line: int
     """Line number, from 1."""
     text: int = 0
-    """Which of the texts that are read it is of, from 0."""
+    """Number of its text, from 0."""
 
     @property
     def origin(self) -> str:
@@ -37,11 +37,11 @@ class Pair(NamedTuple):
 
 
 OF_ENCODINGS = (NUL, NOT_UTF8) = ("NUL byte", "invalid UTF-8")
-"""What is wrong with lines of a text in another encoding."""
+"""Faults of lines of a text in another encoding."""
 
 
 class _BadPairError(Exception):
-    """A pair that cannot be used, and why; caught in `parsed`."""
+    """A pair that cannot be used, with the reason; caught in `parsed`."""
 
     def __init__(self, kind: Literal["invalid", "empty"], reason: str, origin: str) -> None:
         super().__init__(reason)
@@ -51,8 +51,8 @@ class _BadPairError(Exception):
 def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: FilterReport | None = None) -> Iterator[Pair]:
     """Read texts, such as `config.train`, one after the other, a pair at a time; memory does not grow with their size.
 
-    Bad lines and empty sides are errors, or are left out and counted in `report`, as `config.filters` says. A report
-    of one's own is logged at the end if anything was left out. The other filters are for `BlockSegmenter` to apply.
+    Bad lines and empty sides are errors, or are left out and counted in `report`, as `config.filters` says. Without a
+    `report`, one is logged at the end if anything was left out. The other filters are applied by `BlockSegmenter`.
 
     Raises:
         DataError: naming file and line: a file is missing or damaged, the numbers of lines differ, or a line is bad and
@@ -67,10 +67,10 @@ def read_pairs(texts: Sequence[ParallelText], config: DataConfig, report: Filter
 
 
 Row = tuple[bytes, ...]
-"""A line of a file of pairs, or of two files."""
+"""Raw line of a file of pairs, or of each of two files."""
 
 Parser = Callable[[Row, int], tuple[str, str]]
-"""What makes source and target of a row, given its line number too."""
+"""Function that makes source and target of a row and its line number."""
 
 
 def parsed(
@@ -82,19 +82,19 @@ def parsed(
     filters: FilterConfig,
     report: FilterReport,
 ) -> Iterator[Pair]:
-    """The pairs of rows that follow each other; bad ones are errors or are left out, as the filters say.
+    """The pairs of consecutive rows; bad ones are errors or are left out, as the filters say.
 
     Args:
-        rows: of the text.
-        parse: of the text, see `parser`.
-        text: with complete paths.
-        number: of the text, from 0.
+        rows: consecutive rows of the text.
+        parse: the text's parser, see `parser`.
+        text: the text, with complete paths.
+        number: number of the text, from 0.
         first_line: line number of the first row.
         filters: what to do with bad lines and empty sides.
         report: counts what is read and left out.
 
     Raises:
-        DataError: naming file and line of a bad one.
+        DataError: naming file and line of a bad pair.
     """
     files = text.files
     for line, row in enumerate(rows, start=first_line):
@@ -112,9 +112,9 @@ def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport
     if getattr(filters, error.kind) == "error":
         other = error.reason in OF_ENCODINGS
         mend = (
-            "If the text has another encoding, convert it to UTF-8, for example with iconv; else mend"
+            "If the text has another encoding, convert it to UTF-8, for example with iconv; otherwise fix"
             if other
-            else "Mend"
+            else "Fix"
         )
         raise DataError(
             f"{error.origin}: {error.reason}. {mend} the line, or set data.filters.{error.kind}=drop to leave out such "
@@ -136,7 +136,7 @@ def _rows(text: ParallelText) -> Iterator[Row]:
 
 
 def parser(text: ParallelText) -> Parser:
-    """What makes pairs of the rows of a text with complete paths, from its first row on."""
+    """The parser of the rows of a text with complete paths, from its first row on."""
     files = text.files
     if len(files) == 2:
         source_path, target_path = files
@@ -157,7 +157,7 @@ def parser(text: ParallelText) -> Parser:
 
 
 def parser_within(text: ParallelText, path: Path) -> Parser:
-    """The parser of a text as it is after the first rows, which `path` has too: a `.tsv` is as wide as they are."""
+    """The parser of later rows of a text; `path` holds its first rows, which set the number of columns of a `.tsv`."""
     parse = parser(text)
     if text.format == ".tsv":
         for line, raw in enumerate(read_lines(path), start=1):
@@ -188,7 +188,7 @@ class _TsvSplitter:
         if max(numbers) >= len(columns):
             raise _BadPairError("invalid", f"no column {max(numbers)} (columns count from 0)", origin)
         self.columns = self.columns or len(columns)
-        if len(columns) != self.columns:  # a tab too many would move the sentences of all columns after it
+        if len(columns) != self.columns:  # an extra tab would shift all columns after it
             reason = f"another number of columns than before, {len(columns)} instead of {self.columns}"
             raise _BadPairError("invalid", reason, origin)
         return [columns[number] for number in numbers]
@@ -213,7 +213,7 @@ def _split_json(content: str, fields: Sequence[int | str], origin: str) -> list[
 
 
 def json_value(record: Any, key: str) -> Any:
-    """The value of a key of a JSON object, or else, with dots, of a key within another's value; None: there is none."""
+    """The value of a key of a JSON object or, with dots, of a nested key; None: there is none."""
     if not isinstance(record, dict) or key in record:
         return record[key] if isinstance(record, dict) else None
     parts = key.split(".")
@@ -222,15 +222,15 @@ def json_value(record: Any, key: str) -> Any:
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether text has half of a surrogate pair, as escapes of JSON may make it: it is not Unicode then."""
+    """Whether text has half of a surrogate pair, as from JSON escapes, so that it is not valid Unicode."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _zip_lines(source: Path, target: Path) -> Iterator[Row]:
-    """Lines of two files side by side.
+    """Rows of the lines of two files.
 
     Raises:
-        DataError: if one has more lines than the other; both are read to the end first, so as to say how many.
+        DataError: if one has more lines than the other; both are counted to the end for the message.
     """
     source_lines, target_lines = read_lines(source), read_lines(target)
     for count, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines)):
@@ -242,10 +242,10 @@ def _zip_lines(source: Path, target: Path) -> Iterator[Row]:
 
 
 def unequal(files: Sequence[Path], counts: Sequence[int]) -> DataError:
-    """The error of two files with another number of lines each."""
+    """The error of two files with different numbers of lines."""
     (fewer, shorter), (more, longer) = sorted(zip(counts, files, strict=True))
     return DataError(
         f"{longer}:{fewer + 1}: this line has no counterpart: {longer} has {more} lines, but {shorter} "
-        f"has {fewer}. Line i of one file must translate line i of the other: check that both are whole and "
-        "belong together."
+        f"has {fewer}. Line i of one file must translate line i of the other: check that both are complete "
+        "and belong together."
     )

@@ -1,4 +1,4 @@
-"""Who does the work of preparing a corpus: this process, several, or whatever else maps a function over jobs."""
+"""Pools of workers that prepare a corpus: this process, several, or anything else that maps a function over jobs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Done = TypeVar("Done")
 
 
 class Pool(Protocol):
-    """Does jobs that do not depend on each other."""
+    """Runs independent jobs."""
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """What the function makes of each job, in the order of the jobs; all may be sent to other processes.
+        """The function's results, in the order of the jobs; function, jobs and results may be sent to processes.
 
-        Closing the generator ends the work at once.
+        Closing the generator stops the work at once.
 
         Raises:
             LostProcessError: if a process dies.
@@ -33,21 +33,21 @@ class Pool(Protocol):
 
 
 class ThisProcess:
-    """Does one job after the other, here."""
+    """Runs one job after the other in this process."""
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """As `Pool.map`."""
+        """See `Pool.map`."""
         yield from map(function, jobs)
 
 
 class Processes:
-    """Several processes of this machine; at most two jobs for each are under way at a time."""
+    """Several processes of this machine; at most two jobs for each are submitted at a time."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
-        """As `Pool.map`."""
+        """See `Pool.map`."""
         # Processes are spawned, not forked: a fork of a process with threads, such as those of torch, may hang.
         others = set(multiprocessing.active_children())
         count = min(self._count, len(jobs))
@@ -64,13 +64,13 @@ class Processes:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise LostProcessError(
-                "A process that segments text ended early: it may have been killed for want of memory, or the script "
-                'that started it lacks `if __name__ == "__main__":`. The same command goes on from what is done; '
-                "data.processes=1 does without such processes."
+                "A process that segments text ended early: it may have been killed for lack of memory, or the script "
+                'that started it lacks `if __name__ == "__main__":`. The same command continues from what is done; '
+                "data.processes=1 uses no further processes."
             ) from error
-        except (KeyboardInterrupt, GeneratorExit):  # the latter: whoever takes the results was interrupted
+        except (KeyboardInterrupt, GeneratorExit):  # the latter: the consumer was interrupted
             for process in set(multiprocessing.active_children()) - others:
-                process.kill()  # or the end of the pool would wait for the jobs under way
+                process.kill()  # otherwise the pool's exit would wait for running jobs
             raise
         finally:
             pool.shutdown(cancel_futures=True)
@@ -89,7 +89,7 @@ def _start_worker(function: Callable[[Any], Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends, even by kill -9: it would wait for work for ever."""
+    """End this process when its parent ends, even by kill -9, as it would otherwise wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

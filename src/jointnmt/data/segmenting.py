@@ -1,4 +1,4 @@
-"""Segmenting a block of a corpus: read, cut into pieces, filtered, and written to a file of its own."""
+"""Segmenting a block of a corpus: it is read, segmented, filtered, and written to its own file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
 
 CHUNK_PAIRS = 8192
-"""Pairs that are segmented, filtered and written at once: what building holds in memory, a few times over."""
+"""Pairs that are segmented, filtered and written at once; building holds a few times as many in memory."""
 
 DIGEST = "digest"
-"""The column of a block's file that no store has: a hash of both texts, by which duplicates are found."""
+"""Column with a hash of both texts, to find duplicates; only in a block's file, not in a store."""
 
 
 @dataclass(frozen=True)
@@ -40,38 +40,38 @@ class Segmented:
     source_ids: npt.NDArray[np.int32]
     target_ids: npt.NDArray[np.int32]
     source_lengths: npt.NDArray[np.int32]
-    """`[n]`, end mark counted: one more than a pair has ids."""
+    """Lengths of the sources, `[n]`, end mark included: one more than a pair has ids."""
     target_lengths: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class BlockSegmenter:
-    """Segments the blocks of a corpus; sent to every process that helps.
+    """Segments the blocks of a corpus; sent to every worker process.
 
-    A block's file and what is said of it (`FilterReport`) depend on nothing but the block and these settings.
+    A block's file and its `FilterReport` depend only on the block and these settings.
     """
 
     segmentation: Segmentation
     texts: tuple[ParallelText, ...]
-    """With complete paths."""
+    """Texts with complete paths."""
     filters: FilterConfig
     with_text: bool
-    """Whether the raw text is kept, too."""
+    """Whether the raw text is stored, too."""
     folder: Path
-    """Gets the files, which all processes have to see."""
+    """Folder of the blocks' files, shared by all processes."""
 
     def __call__(self, block: LineBlock) -> FilterReport:
-        """Segment and filter a block, but for duplicates, and write it, unless that has been done before.
+        """Segment, filter (except for duplicates) and write a block, unless this has been done before.
 
         Raises:
-            DataError: as of `read_block`.
+            DataError: as in `read_block`.
         """
         done = self.report(block)
         if done is not None:
             return done
         report = FilterReport()
         path = self.path(block)
-        unfinished = path.with_suffix(f".{secrets.token_hex(4)}")  # another process may be at it, taken for dead
+        unfinished = path.with_suffix(f".{secrets.token_hex(4)}")  # another process, believed dead, may be writing it
         self._write(unfinished, block, report)
         facts = {"block": _facts(block), "sha256": hash_file(unfinished), "report": report.plain()}
         unfinished.replace(path)
@@ -84,7 +84,7 @@ class BlockSegmenter:
         return self.folder / f"{block.number:05d}.arrow"
 
     def report(self, block: LineBlock) -> FilterReport | None:
-        """What was said of a block that has been segmented and is as it was written; None if there is none."""
+        """The report of a block that has been segmented and is intact; None if there is none."""
         try:
             facts = json.loads(self.path(block).with_suffix(".json").read_text(encoding="utf-8"))
             if facts["block"] != _facts(block) or facts["sha256"] != hash_file(self.path(block)):
@@ -125,7 +125,7 @@ def store_schema(with_text: bool) -> Any:
 
 
 def pyarrow() -> Any:
-    """The package, which only those who train need.
+    """The package `pyarrow`, which only training needs.
 
     Raises:
         MissingPackageError: if it is not installed.
@@ -141,7 +141,7 @@ def _origin(chunk: Sequence[Pair], number: int) -> str:
 
 
 def _facts(block: LineBlock) -> list[int]:
-    """By which a block is known, wherever its files lie."""
+    """Facts that identify a block, wherever its files are stored."""
     return [block.number, block.text, block.first_line, block.lines]
 
 
@@ -160,12 +160,12 @@ def _record_batch(chunk: Sequence[Pair], ids: Segmented, schema: Any) -> Any:
 
 
 def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Where each row of ids begins, and the last one ends; lengths count end marks, which are not stored."""
+    """Offsets of the rows of ids, and the end of the last one; lengths count end marks, which are not stored."""
     return np.concatenate([[0], np.cumsum(lengths - 1)]).astype(np.int32)
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """All ids in one array, and the length of each row, end mark counted."""
+    """All ids in one array, and the length of each row, end mark included."""
     lengths = np.fromiter((len(row) + 1 for row in rows), dtype=np.int32, count=len(rows))
     ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()) - len(rows))
     return ids, lengths

@@ -1,4 +1,4 @@
-"""Segmented text: made once for each content and setting, kept on disk, memory-mapped."""
+"""Segmented text: built once for each content and setting, stored on disk, memory-mapped."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-"""Part of a store's fingerprint: a store of another format is made anew."""
+"""Version of the format, part of a store's fingerprint: a store of another version is built again."""
 
 POOLED_FROM_BYTES = 20_000_000
-"""Files smaller than this together are segmented in this process: starting others would take longer."""
+"""Total size in bytes below which files are segmented in this process, as starting others would take longer."""
 
 
 class SegmentedText(Protocol):
@@ -41,7 +41,7 @@ class SegmentedText(Protocol):
 
     @property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Pieces of every source and of every target, end marks counted."""
+        """Pieces of every source and of every target, end marks included."""
 
     def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
         """Source and target ids of the pairs with these numbers, in this order."""
@@ -58,8 +58,8 @@ class TokenStore:
         """Open a store that `build_store` made.
 
         Args:
-            directory: of the store.
-            texts: those it was made of, with their weights, and their files as messages should name them.
+            directory: folder of the store.
+            texts: texts it was made of, with their weights, and their files as messages should name them.
         """
         self.weights = tuple(text.weight for text in texts)
         facts = json.loads((directory / "store.json").read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ class TokenStore:
         called = facts.get("paths", ())  # older stores do not say
         files = [path for text in texts for path in text.files]
         self.report = FilterReport.parse(facts["report"]).renamed(dict(zip(called, files, strict=False)))
-        """What the filters removed."""
+        """Report on the pairs that the filters removed."""
         self._files = tuple(text.files[0] for text in texts)
         self._pairs = _Rows([directory / name for name in shards(facts["hashes"])])
         self._lengths = np.memmap(directory / LENGTHS, dtype=np.int32, mode="r").reshape(-1, 2)
@@ -79,7 +79,7 @@ class TokenStore:
 
     @property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Pieces of every source and of every target, end marks counted; memory-mapped, 8 bytes a pair."""
+        """Pieces of every source and of every target, end marks included; memory-mapped, 8 bytes a pair."""
         return self._lengths[:, 0], self._lengths[:, 1]
 
     def pairs(self, indices: Iterable[int]) -> list[tuple[list[int], list[int]]]:
@@ -103,40 +103,40 @@ class TokenStore:
         """The pieces of all sentences of a side, without end marks, some thousand sentences at a time.
 
         Yields:
-            pieces, one sentence after the other, and `[n + 1]` where each begins among them, and their number.
+            the pieces, one sentence after the other, and `[n + 1]` offsets at which each sentence begins, and the end.
         """
         for chunk in self._pairs.chunks(side):
             offsets = chunk.offsets.to_numpy().astype(np.int64)
             yield chunk.flatten().to_numpy(), offsets - offsets[0]
 
     def piece_counts(self, side: Literal["source", "target"], vocabulary_size: int) -> npt.NDArray[np.int64]:
-        """`[V]`: how often each piece occurs among the sentences of a side; end marks are not counted."""
+        """Occurrences of each piece in the sentences of a side, `[V]`; end marks are not counted."""
         counts = np.zeros(vocabulary_size, np.int64)
         for pieces, _ in self.ids(side):
             counts += np.bincount(pieces, minlength=vocabulary_size)
         return counts
 
     def target_token_counts(self, vocabulary_size: int) -> npt.NDArray[np.int64]:
-        """`[V]`: how often a model generates each piece: the pieces of all targets, and an end mark for each."""
+        """Occurrences of each piece that a model generates, `[V]`: the pieces of all targets, and their end marks."""
         counts = self.piece_counts("target", vocabulary_size)
         counts[eos_id] = len(self)
         return counts
 
     def text_sizes(self) -> list[int]:
-        """How many pairs there are of each of the texts, which follow each other."""
+        """Numbers of pairs of the texts, which follow each other."""
         counts = np.zeros(len(self._files), np.int64)
         for chunk in self._pairs.chunks("file"):
             counts += np.bincount(chunk.to_numpy(), minlength=len(counts))
         return [int(count) for count in counts]
 
     def origin(self, index: int) -> str:
-        """Where a pair stands in the files, as `file:line`."""
+        """Place of a pair in the files, as `file:line`."""
         ((file, line),) = self._pairs.read([index], ("file", "line"))
         return f"{self._files[file.as_py()]}:{line.as_py()}"
 
 
 class _Rows:
-    """The rows of Arrow streams, memory-mapped: opening them reads no more than where each chunk of rows begins."""
+    """The rows of Arrow streams, memory-mapped: opening them reads only where each chunk of rows begins."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._chunks: dict[str, list[Any]] = {}
@@ -173,20 +173,20 @@ def build_store(
     pool: Pool | None = None,
     quiet: bool = False,
 ) -> TokenStore:
-    """Segment the texts and filter them, or open the store that has been made of the same content and settings.
+    """Segment and filter the texts, or open the store that was built from the same content and settings.
 
     Validation text is filtered by `FilterConfig.for_validation` and keeps its raw text. Building reads the texts as
-    streams: memory does not grow with their size, but for 8 bytes a kept pair while duplicates are looked for. The
-    store appears under its name only when it is complete; processes that build the same one wait for the first.
-    Whoever is interrupted leaves the blocks of lines that are done, from which the next one goes on; those of other
-    settings are removed after a week.
+    streams: memory does not grow with their size, except for 8 bytes a kept pair while duplicates are looked for. The
+    store gets its name only when it is complete; processes that build the same one wait for the first. An interrupted
+    build leaves the finished blocks of lines, from which the next one continues; blocks of other settings are removed
+    after a week.
 
     Args:
-        config: the texts, filters and the folder.
-        segmentation: of the text.
-        which: of the texts.
-        progress: is told how many pairs have been segmented.
-        pool: does the work; None: `config.processes` of this machine, or this process alone if the text is small.
+        config: the texts, filters and cache folder.
+        segmentation: segmentation of the text.
+        which: training or validation texts.
+        progress: called with the number of pairs segmented so far.
+        pool: workers; None: `config.processes` of this machine, or this process alone if the text is small.
         quiet: do not log how many pairs are kept.
 
     Raises:
@@ -206,21 +206,19 @@ def build_store(
             directory.parent.mkdir(parents=True, exist_ok=True)
             with store_lock(directory):
                 found = fault(directory, fingerprint, segmentation)
-                if found is not None:  # nobody else has made it meanwhile
+                if found is not None:  # no other process has built it meanwhile
                     if found:
-                        logger.warning("%s: %s; the text is segmented anew", directory, found)
+                        logger.warning("%s: %s; the text is segmented again", directory, found)
                     remove_abandoned(directory.parent, directory)
                     workers = pool or _pool(config, texts)
                     write_store(directory, texts, filters, segmentation, which, fingerprint, workers, progress)
                     if changed := [path for path, stamp in _stamps(texts).items() if stamp != stamps[path]]:
                         shutil.rmtree(directory)
-                        raise DataError(
-                            f"{changed[0]}: has changed while it was read. Start again when it is complete."
-                        )
+                        raise DataError(f"{changed[0]}: changed while it was read. Start again when it is complete.")
         except OSError as error:
             raise ConfigurationError(
                 f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
-                "variable JOINTNMT_CACHE to a folder with room that you may write to."
+                "variable JOINTNMT_CACHE to a folder that you can write to, with enough space."
             ) from error
     store = TokenStore(directory, texts)
     level = logging.WARNING if anew and store.report.removed else logging.INFO
@@ -230,7 +228,7 @@ def build_store(
 
 
 def text_fingerprint(config: DataConfig, segmentation: Segmentation, which: Which = "train") -> str:
-    """The fingerprint of the store that `build_store` would make or open: the files are read, and nothing is made.
+    """The fingerprint of the store that `build_store` would build or open; reads the files but writes nothing.
 
     Raises:
         DataError: if a text cannot be read.
@@ -259,10 +257,10 @@ def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentat
 
 
 def _stamps(texts: Sequence[ParallelText]) -> dict[Path, tuple[int, int]]:
-    """Size and time of the files, by which a change is noticed without reading them again.
+    """Size and modification time of the files, to detect changes without reading them again.
 
     Raises:
-        DataError: if one is not there.
+        DataError: if a file does not exist.
     """
     found = {}
     for path in (path for text in texts for path in text.files):
@@ -282,7 +280,7 @@ def _digest(path: Path) -> str:
 
 
 def _pool(config: DataConfig, texts: Sequence[ParallelText]) -> Pool:
-    """Processes of this machine, if there is enough to do."""
+    """Processes of this machine, or this process alone if the files are small."""
     count = config.processes or cores_allowed()
     small = sum(path.stat().st_size for text in texts for path in text.files) < POOLED_FROM_BYTES
     return ThisProcess() if small or count == 1 else Processes(count)

@@ -1,4 +1,4 @@
-"""Whether a store of segmented text is what was written: its hashes, and the ranges of what it holds."""
+"""Verification of a store of segmented text: its hashes, and the ranges of its ids and lengths."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
 
 LENGTHS = "lengths.bin"
-"""The file of a store that has the lengths of all its pairs."""
+"""File of a store with the lengths of all its pairs."""
 
 SHARDS = "pairs-{:06d}.arrow"
-"""The files with the pairs. Stores of before have one, `pairs.arrow`."""
+"""Names of the files with the pairs. Older stores have one, `pairs.arrow`."""
 
 
 def shards(names: Iterable[str]) -> list[str]:
-    """Of the files of a store, those with the pairs, in order."""
+    """The files with pairs among those of a store, in order."""
     return sorted(name for name in names if name.startswith("pairs"))
 
 
 def checksum(facts: Mapping[str, Any]) -> str:
-    """SHA-256 of what `store.json` says, but for this."""
+    """SHA-256 of the content of `store.json`, without the checksum itself."""
     said = {key: value for key, value in facts.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def fault(directory: Path, fingerprint: str, segmentation: Segmentation) -> str | None:
-    """What is wrong with the store in a folder; empty: there is none; None: nothing is wrong.
+    """The fault of the store in a folder; empty: there is no store; None: the store is intact.
 
-    Reads all of it, once: about as much as hashing the text that it was made of, which its name costs.
+    Reads all of it once, which takes about as long as hashing its text for the fingerprint.
     """
     if not directory.exists():
         return ""
     try:
         facts = json.loads((directory / "store.json").read_text(encoding="utf-8"))
         if "checksum" not in facts:
-            return "this store is of a version that kept no hashes"
+            return "this store was written by a version that stored no hashes"
         whole = facts["checksum"] == checksum(facts) and facts["fingerprint"] == fingerprint
         if not whole or LENGTHS not in facts["hashes"] or not shards(facts["hashes"]):
             return "this store is damaged: its store.json is not as it was written"
@@ -58,7 +58,7 @@ def fault(directory: Path, fingerprint: str, segmentation: Segmentation) -> str 
 
 
 def _out_of_range(directory: Path, names: Sequence[str], segmentation: Segmentation) -> str | None:
-    """What of the ids and lengths cannot be; None: nothing."""
+    """The fault of ids or lengths that are out of range; None: there is none."""
     lengths = np.memmap(directory / LENGTHS, dtype=np.int32, mode="r").reshape(-1, 2)
     rows = 0
     for batch in _batches(directory, names):

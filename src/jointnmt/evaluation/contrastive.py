@@ -1,6 +1,6 @@
-"""Contrastive evaluation: how often does a model find the right translation more probable than wrong ones?
+"""Contrastive evaluation: how often a model finds the correct translation more probable than wrong ones.
 
-A tie is wrong: the reference has to be strictly more probable.
+A tie counts as wrong: the reference must be strictly more probable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SuiteResult:
     suite: Suite
     rule: Rule
     decisions: tuple[bool, ...]
-    """Of items or of pairs; see `Suite.by_item`."""
+    """Decisions on items or on pairs, True if right; see `Suite.by_item`."""
     items: tuple[int, ...]
     """The item of each decision, by its place in the suite."""
     pairs: Accuracy
@@ -43,7 +43,7 @@ class SuiteResult:
         return "item" if self.suite.by_item else "pair"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {
             "suite": self.suite.name,
             "kind": self.suite.kind,
@@ -76,13 +76,13 @@ class PairedDifference:
     """Another model's decisions on the same items or pairs, against a first model's."""
 
     accuracy: Accuracy
-    """The other model's."""
+    """The other model's accuracy."""
     lost: int
     """Decisions that only the first model has right."""
     gained: int
     """Decisions that only the other model has right."""
     p_value: float
-    """Exact and two-sided, by `sign_flip_p_value` over items: pairs of one item share the reference's score."""
+    """Exact two-sided p-value by `sign_flip_p_value` over items, as pairs of one item share the reference's score."""
 
     @classmethod
     def of(cls, first: Sequence[bool], other: Sequence[bool], items: Sequence[int]) -> PairedDifference:
@@ -95,7 +95,7 @@ class PairedDifference:
         return cls(Accuracy.of(other), decided[True, False], decided[False, True], p_value)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {**self.accuracy.plain(), "lost": self.lost, "gained": self.gained, "p_value": self.p_value}
 
 
@@ -105,10 +105,10 @@ class PairedDifferences:
 
     overall: PairedDifference
     breakdowns: Mapping[str, Mapping[str, PairedDifference]]
-    """By name of breakdown and group."""
+    """Differences by name of breakdown and group."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         breakdowns = {
             name: {"groups": [{"group": group, **difference.plain()} for group, difference in groups.items()]}
             for name, groups in self.breakdowns.items()
@@ -117,7 +117,7 @@ class PairedDifferences:
 
 
 def compare(first: SuiteResult, other: SuiteResult) -> PairedDifferences:
-    """Compare a model's decisions with a first one's on the same items."""
+    """Compare another model's decisions with a first one's on the same items."""
     breakdowns = {
         ours.name: {
             group.name: PairedDifference.of(group.decisions, same.decisions, group.items)

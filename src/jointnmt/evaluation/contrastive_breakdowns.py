@@ -15,14 +15,14 @@ from jointnmt.evaluation.contrastive_suites import Contrast, SenseFrequency, Sui
 SENSE_EDGES = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 """Upper bounds of ContraWSD's frequency bins, without the last."""
 WORD_EDGES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-"""The same in LingEval97, whose script names the bins 3 to 5 and 5 to 10; 5 is in the first."""
+"""Upper bounds of LingEval97's frequency bins; its script names the bins 3 to 5 and 5 to 10, and 5 is in the first."""
 DISTANCE_EDGES = tuple(range(16))
-"""LingEval97 has a bin for each distance up to 15."""
+"""Upper bounds of LingEval97's distance bins, one for each distance up to 15."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Numbers of right decisions and of all."""
+    """Number of right decisions, and of all."""
 
     right: int
     total: int
@@ -39,7 +39,7 @@ class Accuracy:
         return cls(counts[True], counts.total())
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"right": self.right, "total": self.total, "accuracy": self.value}
 
 
@@ -49,11 +49,11 @@ class Group:
 
     name: str
     decisions: tuple[bool, ...]
-    """In the order of the items; True is right."""
+    """Decisions in the order of the items, True if right."""
     items: tuple[int, ...]
     """The item of each decision, by its place in the suite."""
     frequency: SenseFrequency | None = None
-    """Of a class (an ambiguous word in one sense), if known; if its items disagree, the last one's."""
+    """Frequency of a class (an ambiguous word in one sense), if known; if its items disagree, the last one's."""
 
     @property
     def accuracy(self) -> Accuracy:
@@ -61,7 +61,7 @@ class Group:
         return Accuracy.of(self.decisions)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         values = {"group": self.name, **self.accuracy.plain()}
         if self.frequency is not None:
             values |= {"frequency": self.frequency.sense, "relative_frequency": self.frequency.relative}
@@ -75,10 +75,10 @@ class Breakdown:
     name: str
     groups: tuple[Group, ...]
     left_out: int
-    """Decisions without a group, because the suite does not give it."""
+    """Number of decisions without a group, because the suite does not give it."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"groups": [group.plain() for group in self.groups], "left_out": self.left_out}
 
 
@@ -111,7 +111,7 @@ class _Groups:
 
 
 def item_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Iterator[Breakdown]:
-    """By class (ambiguous word and sense), by type, and by frequency of the sense (ContraWSD) or origin (MuCoW)."""
+    """Breakdowns by class (word and sense), type, and frequency of the sense (ContraWSD) or origin (MuCoW)."""
     label, labels = bins(SENSE_EDGES)
     classes, types = _Groups("class"), _Groups("type")
     by_sense, origins = _Groups("frequency", labels), _Groups("origin")
@@ -140,7 +140,7 @@ def _by_type(contrasts: Sequence[Contrast], beaten: Sequence[bool]) -> dict[str 
 
 
 def pair_breakdowns(suite: Suite, scored: Sequence[ScoredItem], rule: Rule) -> Iterator[Breakdown]:
-    """By type and, for LingEval97, by distance and frequency."""
+    """Breakdowns by type and, for LingEval97, by distance and frequency."""
     by_distance, distances = bins(DISTANCE_EDGES)
     by_frequency, frequencies = bins(WORD_EDGES)
     types, far, often = _Groups("type"), _Groups("distance", distances), _Groups("frequency", frequencies)

@@ -25,8 +25,8 @@ def read_suite(
 
     Args:
         path: JSON, or a folder of minimal pairs.
-        files: instead of `path`, three files by the options that name them; each None if there is a `path`.
-        kind: of the JSON; None: detected.
+        files: instead of `path`, three files by the options that name them; all None if there is a `path`.
+        kind: kind of the JSON; None: detected.
 
     Raises:
         ConfigurationError: if neither or both are given, a file is missing, or files that are not JSON have a `kind`.
@@ -39,7 +39,7 @@ def read_suite(
         raise ConfigurationError(f"--kind {kind} is for a suite as JSON; line-parallel files are of one kind only.")
     if path is None:
         if missing:
-            raise ConfigurationError(f"{', '.join(missing)}: is missing; line-parallel suites are three files.")
+            raise ConfigurationError(f"{', '.join(missing)} is missing: a line-parallel suite is three files.")
         three = [file for file in files.values() if file is not None]
         return Suite(str(three[0]), "lines", tuple(_read_pairs(three, None))), []
     if path.is_dir():
@@ -68,12 +68,12 @@ def _read_folder(folder: Path) -> tuple[Suite, list[tuple[str, str]]]:
     if not items:
         raise DataError(
             f"{folder}: neither here nor in its subfolders are there minimal pairs: three files src.LANGUAGE, "
-            "tgt.correct.LANGUAGE and tgt.incorrect.LANGUAGE, perhaps ending in .gz, .xz or .bz2. Is it the right "
-            "folder?"
+            "tgt.correct.LANGUAGE and tgt.incorrect.LANGUAGE, perhaps ending in .gz, .xz or .bz2. Check the "
+            "folder."
         )
     if len(languages) > 1:
         found = " and ".join("-".join(pair) for pair in sorted(languages))
-        raise DataError(f"{folder}: its files are of different languages ({found}). Give folders one by one.")
+        raise DataError(f"{folder}: its files have different languages ({found}). Give the folders one by one.")
     return Suite(str(folder), "lines", tuple(items)), [*languages]
 
 

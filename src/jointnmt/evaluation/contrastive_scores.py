@@ -1,4 +1,4 @@
-"""Scores of a contrastive suite's translations: each distinct text once, and the decisions that follow."""
+"""Scores of a contrastive suite's translations, each distinct text once, and the resulting decisions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from jointnmt.evaluation.contrastive_suites import Contrast, SuiteItem
 
 Rule = Literal["length-normalised", "summed"]
-"""What is compared: the mean log-probability of a token, or the sum over tokens."""
+"""Score that is compared: the mean log-probability of a token, or the sum over tokens."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class TargetScore:
     tokens: int
     """Number of tokens, end mark included."""
     pieces: str = ""
-    """Its pieces; translations with the same pieces are the same to the model."""
+    """Its pieces; translations with the same pieces are identical to the model."""
 
     def value(self, rule: Rule) -> float:
         """The score that is compared; higher is better."""
@@ -45,7 +45,7 @@ class ScoredItem:
         return sum(self.reference.value(rule) == contrast.value(rule) for contrast in self.contrasts)
 
     def plain(self, rule: Rule) -> dict[str, Any]:
-        """As JSON-compatible values, with log-probability and number of tokens, from which both rules follow."""
+        """The fields as JSON-compatible values, with log-probability and number of tokens, which give both rules."""
         item, beaten = self.item, self.beaten(rule)
         values: dict[str, Any] = {"item": item.number, "place": item.place}
         known = {"word": item.word, "sense": item.sense, "origin": item.origin}
@@ -77,8 +77,8 @@ def distinct_pairs(items: Iterable[SuiteItem]) -> list[tuple[str, str]]:
 def scored_items(items: Iterable[SuiteItem], scores: Iterable[TargetScore]) -> Iterator[ScoredItem]:
     """The items with their scores; `scores` are those of `distinct_pairs(items)`, read as a stream.
 
-    Translations of a source with the same pieces share the score of the first one: computed in batches of different
-    shapes, they could differ in the last digits, and a tie be missed.
+    Translations of a source with the same pieces share the score of the first one: in batches of different shapes,
+    their scores could differ in the last digits, and a tie would be missed.
     """
     following = iter(scores)
     of_pair: dict[tuple[str, str], TargetScore] = {}

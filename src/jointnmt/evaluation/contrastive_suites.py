@@ -32,7 +32,7 @@ NEEDED_OF_ERROR: Mapping[str, tuple[str, ...]] = {
 SENSE_FREQUENCY = "frequency of sense/ambig word in "
 """Prefix of ContraWSD's frequency keys; the corpus follows."""
 PREFERRED_CORPORA = ("wmt16", "europarl-v7 and nc11")
-"""The frequencies that ContraWSD's own evaluation uses, for German-English and German-French."""
+"""Corpora whose frequencies ContraWSD's own evaluation uses, for German-English and German-French."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Contrast:
     distance: int | None = None
     """Words between the two that violate agreement."""
     frequency: int | None = None
-    """Of the content word, in training data."""
+    """Frequency of the content word in training data."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class SuiteItem:
     """A source with its correct translation and wrong ones."""
 
     number: int
-    """From 1, within its file."""
+    """Number within its file, from 1."""
     place: str
     """File and number, for messages."""
     source: str
@@ -114,9 +114,9 @@ def parse_suite(text: str, name: str, kind: JsonKind | None = None) -> Suite:
             "texts are given as --source, --right and --wrong, or as a folder."
         ) from error
     if not isinstance(values, list):
-        raise DataError(f"{name}: holds {_kind_of(values)}, but a suite is a list of items. Is it the right file?")
+        raise DataError(f"{name}: holds {_kind_of(values)}, but a suite is a list of items. Check the file.")
     if not values:
-        raise DataError(f"{name}: there are no items here, so there is nothing to evaluate. Is the file complete?")
+        raise DataError(f"{name}: there are no items to evaluate. Check that the file is complete.")
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
             raise DataError(
@@ -185,7 +185,7 @@ def _require(value: Mapping[str, Any], keys: Sequence[str], place: str, kind: Js
     if missing:
         raise DataError(
             f"{place}: has no {missing[0]!r}; in a {kind} suite there must be {', '.join(map(repr, keys))}. "
-            "Add it, remove the item, or say the kind of the suite (--kind) if it is another one."
+            "Add it, remove the item, or give the kind of the suite (--kind) if it is another one."
         )
 
 
@@ -235,7 +235,7 @@ def _kind_of(value: Any) -> str:
 def pair_items(
     sources: Iterable[str], rights: Iterable[str], wrongs: Iterable[str], names: Sequence[str], type: str | None = None
 ) -> list[SuiteItem]:
-    """Line-parallel minimal pairs: line i of three texts is a source, its correct and its wrong translation.
+    """Items of line-parallel minimal pairs: line i of the texts is a source, its correct and its wrong translation.
 
     `names` are the names of the three texts; `type` is the type of error, if known.
 
@@ -250,7 +250,7 @@ def pair_items(
             "line i of the others: check that all are complete."
         )
     if not texts[0]:
-        raise DataError(f"{names[0]}: there are no lines here, so there is nothing to evaluate. Is the file complete?")
+        raise DataError(f"{names[0]}: there are no lines to evaluate. Check that the file is complete.")
     items = []
     for number, row in enumerate(zip_longest(*texts), start=1):
         empty = [name for name, line in zip(names, row, strict=True) if not line.strip()]

@@ -1,10 +1,10 @@
 """P-values as tables and figures show them."""
 
 SIGNIFICANT = 0.05
-"""p-values below it are starred."""
+"""Level below which p-values are starred."""
 
 SMALLEST = 0.001
-"""Of a smaller one, only that is said."""
+"""Smallest p-value that is written; smaller ones are written as `< 0.001`."""
 
 
 def stated(p_value: float) -> str:

@@ -1,4 +1,4 @@
-"""What resampled texts say of a score or a difference of scores: a p-value and an interval over sentences alone."""
+"""p-value and interval of a score or a difference of scores from resampled texts, over sentences alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Numbers = npt.NDArray[np.float64]
 def two_sided(difference: float, resampled: Numbers) -> float:
     """The two-sided p-value of a difference, given the difference of each resampled text.
 
-    It is the share of texts, the original one counted, whose difference deviates from the observed one by at least its
+    The share of texts, the original one included, whose difference deviates from the observed one by at least its
     absolute value.
     """
     as_large = np.abs(resampled - difference) >= abs(difference)

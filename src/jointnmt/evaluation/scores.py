@@ -23,8 +23,8 @@ METRICS = ("bleu", "chrf", "ter", "multi_bleu")
 """Keys of the usual metrics, in the order of tables; `multi_bleu` is the papers' tokenised, lower-cased BLEU."""
 
 ALL_METRICS = (*METRICS, "compound_bleu")
-"""Those and `compound_bleu`, tokenised BLEU of WMT14 as Vaswani et al. 2017 and much since have it: cased, with words
-split at hyphens. It is higher than the others, and compares with such numbers alone."""
+"""`METRICS` and `compound_bleu`, the tokenised BLEU of WMT14 of Vaswani et al. 2017 and many later papers: cased, with
+words split at hyphens. It is higher than the others, and comparable with such numbers alone."""
 
 TITLES = {
     "bleu": "BLEU",
@@ -38,12 +38,12 @@ TITLES = {
 HYPHEN = re.compile(r"(\S)-(\S)")
 
 References = Sequence[str] | Sequence[Sequence[str]]
-"""A reference of each sentence; or several lists of them, each parallel to the sentences, where of all lists but the
-first an empty text is none."""
+"""One reference per sentence, or several lists of them, each parallel to the sentences; an empty text in any list but
+the first means no reference."""
 
 
 def as_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """Lists of texts; a single list of texts is one of them."""
+    """Lists of texts; a single list of texts is wrapped in one."""
     return [texts] if not texts or isinstance(texts[0], str) else texts  # type: ignore[list-item, return-value]
 
 
@@ -57,7 +57,7 @@ class MetricScore:
 
 @dataclass(frozen=True)
 class Scores:
-    """The result of `corpus_scores`; metrics that were not asked for are None."""
+    """Result of `corpus_scores`; metrics that were not asked for are None."""
 
     sentences: int
     hypothesis_tokens: int
@@ -71,7 +71,7 @@ class Scores:
 
     @property
     def length_ratio(self) -> float:
-        """Hypothesis tokens over reference tokens; 0 where the references are empty."""
+        """Hypothesis tokens over reference tokens; 0 if the references are empty."""
         return self.hypothesis_tokens / self.reference_tokens if self.reference_tokens else 0.0
 
     def plain(self) -> dict[str, Any]:
@@ -81,16 +81,16 @@ class Scores:
 
 @dataclass(frozen=True)
 class CorpusMetric:
-    """A metric of sacrebleu for one language, with the preparation of its texts."""
+    """A sacrebleu metric for one language, with the preprocessing of its texts."""
 
     metric: Metric
     language: str
     moses: Moses | None = None
     """Tokeniser applied before the metric; None: none."""
     split_compounds: bool = False
-    """Whether a hyphen inside of a word is a token by itself."""
+    """Whether a hyphen inside a word is a token by itself."""
     _known: dict[tuple[str, ...], Sequence[float]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Statistics of sentences, by hypothesis and references: systems and subsets of a text have many in common."""
+    """Cached statistics by hypothesis and references, as systems and subsets of a text have many in common."""
 
     def prepare(self, texts: Sequence[str]) -> list[str]:
         """The texts, tokenised and split at hyphens if the metric needs it."""
@@ -98,7 +98,7 @@ class CorpusMetric:
         return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized] if self.split_compounds else tokenized
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Numbers:
-        """`[sentences, counts]`: what is counted in each sentence; a score follows from its sum over sentences."""
+        """Sufficient statistics of each sentence, `[sentences, counts]`; the score is a function of their sum."""
         import numpy as np  # of an extra, which reading commands' help needs nothing of
 
         rows = list(zip(hypotheses, *references, strict=True))
@@ -116,7 +116,7 @@ class CorpusMetric:
         return self.metric._compute_score_from_stats(summed.tolist())
 
     def describe(self, signature: Signature) -> str:
-        """sacrebleu's signature, extended by the preparation of the texts."""
+        """sacrebleu's signature, extended by the preprocessing of the texts."""
         parts = [signature.format()]
         parts += [f"pre:moses-{self.language}-{version('sacremoses')}"] if self.moses else []
         parts += ["pre:compounds"] if self.split_compounds else []
@@ -126,13 +126,13 @@ class CorpusMetric:
 def corpus_metrics(
     language: str, metrics: Iterable[str] = METRICS, tokenized: bool = False, lowercase: bool = False
 ) -> dict[str, CorpusMetric]:
-    """The metrics, by their keys in `METRICS`, for texts in `language`, whose region does not matter.
+    """The metrics, by their keys in `ALL_METRICS`, for texts in `language`, whose region is ignored.
 
-    `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text: no smoothing, no tokeniser of its own;
-    `compound_bleu` what `multi-bleu.perl` does after `a-b` has become `a ##AT##-##AT## b`.
-    With `tokenized`, texts are tokenised already, and not tokenised again for it. With `lowercase`, BLEU and chrF
-    ignore case; TER and `multi_bleu` always do, `compound_bleu` never. Of Chinese and Japanese,
-    TER splits characters (tercom's `asian_support`, normalised), as words have no spaces between them.
+    `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text, without smoothing; `compound_bleu` is
+    what `multi-bleu.perl` computes after `a-b` has become `a ##AT##-##AT## b`.
+    With `tokenized`, `multi_bleu` and `compound_bleu` do not tokenise the texts again. With `lowercase`, BLEU and chrF
+    ignore case; TER and `multi_bleu` always do, `compound_bleu` never. In Chinese and Japanese, which have no spaces
+    between words, TER splits characters (tercom's `asian_support`, normalised).
 
     Raises:
         ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
@@ -159,7 +159,7 @@ def corpus_metrics(
             bleu = BLEU(tokenize="none", smooth_method="none", force=True)
             found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language), split_compounds=True)
         else:
-            raise ValueError(f"there is no metric {key!r}; there are {', '.join(ALL_METRICS)}")
+            raise ValueError(f"there is no metric {key!r}; choose from {', '.join(ALL_METRICS)}")
     return found
 
 
@@ -173,14 +173,14 @@ def corpus_scores(
 ) -> Scores:
     """Scores of `hypotheses` against one reference each, or several, all as raw text in the target `language`.
 
-    Of several references, BLEU counts what any of them has, and takes the closest length; chrF takes the one with the
+    With several references, BLEU counts n-grams of any of them, and uses the closest length; chrF uses the one with the
     best score, TER the one with the fewest edits, over their mean length.
 
-    BLEU is always computed, since lengths are counted by its tokeniser; `metrics` names the others (TER is slow).
-    For `tokenized` and `lowercase` see `corpus_metrics`.
+    BLEU is always computed, as its tokeniser counts lengths; `metrics` names the others (TER is slow). For `tokenized`
+    and `lowercase` see `corpus_metrics`.
 
     Raises:
-        DataError: if there are no sentences, or not as many hypotheses as references.
+        DataError: if there are no sentences, or the numbers of hypotheses and references differ.
         ConfigurationError: if BLEU's tokeniser of the language is not installed.
     """
     measures = corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase)
@@ -188,10 +188,10 @@ def corpus_scores(
 
 
 def scores_by(measures: Mapping[str, CorpusMetric], hypotheses: Sequence[str], references: References) -> Scores:
-    """Likewise by given metrics, BLEU among them: with the same ones, no sentence is counted twice.
+    """Scores by given metrics, including BLEU, whose cached statistics are reused.
 
     Raises:
-        DataError: as of `corpus_scores`.
+        DataError: as in `corpus_scores`.
     """
     sets = as_several(references)
     for each in sets:
@@ -227,7 +227,7 @@ def check_parallel(
         DataError: if there are no references, or the numbers of lines differ.
     """
     if not references:
-        raise DataError(f"{reference_name}: there are no sentences here, so there is nothing to measure.")
+        raise DataError(f"{reference_name}: there are no sentences to measure.")
     if len(texts) != len(references):
         raise DataError(
             f"{name} and {reference_name} are not parallel: {len(texts)} and {len(references)} lines. Line i of one "

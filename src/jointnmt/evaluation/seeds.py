@@ -1,26 +1,25 @@
-"""Systems of several training runs, with different seeds: is a difference more than the chance of seeds and sentences?
+"""Significance for systems of several training runs with different seeds, over both seeds and sentences.
 
-A score varies with the sentences of the test text and with the seed of the training, and both vary together: a seed
-is luckier with some sentences than with others. The model is that of crossed random effects. For run r of system i,
+A score varies with the sentences of the test text, with the seed of the training, and with their interaction: a seed
+does better on some sentences than on others. The model is one of crossed random effects. For run r of system i,
 
     score = mean of i + sentences + sentences of i + seed r + sentences of seed r
 
-A bootstrap over sentences (Koehn 2004) knows nothing of seeds. Shuffling the translations of each sentence between
-systems (Clark et al. 2011) averages over seeds, but does not ask what other seeds would have given. Resampling seeds,
-too, takes three of them for all there are, which makes differences look too certain. So variances are estimated: that
-of seeds from the runs, that of sentences from the bootstrap, without what both have in common, which would be counted
-twice. A system with a single run is taken to vary with the seed as the other one does, and two systems of several runs
-alike.
+A bootstrap over sentences (Koehn 2004) ignores seeds. Shuffling the translations of each sentence between systems
+(Clark et al. 2011) averages over seeds, but does not generalise to other seeds. Resampling three seeds treats them as
+the whole population, which makes differences look too certain. So variances are estimated: that of seeds from the
+runs, that of sentences from the bootstrap, without their interaction, which would be counted twice. Two systems are
+assumed to have the same variance over seeds; one with a single run takes that of the other.
 
-The variance of sentences is as good as known, that of seeds has as many degrees of freedom as there are runs to spare.
-So the tails of the normal distribution and of Student's are averaged by the shares of both variances, as Cochran (1964)
-averages their quantiles: Satterthwaite's degrees of freedom (1946), estimated from so few runs, are too many where
-those happen to lie close together.
+The variance of sentences is practically known; that of seeds has a degree of freedom for each run but a system's first.
+So the tails of the normal and of Student's distribution are averaged by the shares of both variances, as Cochran (1964)
+averages their quantiles: Satterthwaite's degrees of freedom (1946), estimated from so few runs, are too many if the
+runs happen to be close together.
 
-Runs that do so can also seem to vary less than their sentences alone would have them. As no seeds make a difference
-surer than sentences do, p is at least that of the bootstrap over sentences, and the interval at least as wide. So of 3
-runs with 3, 2 or 1 of a system that does not differ, p is below 0.05 in 1% to 4% of comparisons where seeds do not
-matter and in 5% where they decide; over sentences alone it is in 5% and in more than half.
+Such runs can also seem to vary less than their sentences alone imply. As seeds can only add uncertainty, p is at least
+that of the bootstrap over sentences, and the interval at least as wide. If 3 runs are compared with 3, 2 or 1 of a
+system that does not differ, p is below 0.05 in 1% to 4% of comparisons where seeds have no effect, and in 5% where
+they dominate; over sentences alone, in 5% and in more than half.
 """
 
 from __future__ import annotations
@@ -35,52 +34,51 @@ from jointnmt.evaluation.resampling import Numbers, half_width, two_sided
 
 CONFIDENCE = 0.95
 MOST_FREEDOM = 1000.0
-"""Degrees of freedom above which Student's distribution is taken for the normal one."""
+"""Degrees of freedom above which Student's distribution is replaced by the normal one."""
 
 
 @dataclass(frozen=True)
 class SampledRuns:
-    """The scores of a system's R runs on the test text and on resampled ones."""
+    """Scores of a system's R runs on the test text and on resampled ones."""
 
     scores: Numbers
-    """`[R]`: on the test text."""
+    """Scores on the test text, `[R]`."""
     resampled: Numbers
-    """`[samples, R]`: on resampled texts, the same for all runs and systems."""
+    """Scores on resampled texts, the same for all runs and systems, `[samples, R]`."""
 
     @property
     def mean(self) -> float:
-        """Of the runs, on the test text."""
+        """The mean of the runs' scores on the test text."""
         return float(self.scores.mean())
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation of the runs (with R - 1); None of a single run."""
+        """The standard deviation of the runs (with R - 1); None for a single run."""
         return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else None
 
 
 @dataclass(frozen=True)
 class SeedEstimate:
-    """A mean score over runs, or a difference of two, with what seeds and sentences leave open."""
+    """A mean score over runs, or a difference of two, with its uncertainty over seeds and sentences."""
 
     value: float
     half_width: float
-    """Half the width of the 95% interval around the value: no less than over sentences alone."""
+    """Half the width of the 95% interval around the value, at least that over sentences alone."""
     p_value: float
-    """Two-sided, of a value as far from 0 by chance, if other seeds and other sentences had been drawn: no less than if
-    other sentences had."""
+    """Two-sided p-value of the value over random seeds and sentences, at least that over sentences alone."""
     degrees_of_freedom: int
-    """Of the variance of seeds."""
+    """Degrees of freedom of the variance of seeds."""
 
 
 def seed_interval(system: SampledRuns) -> SeedEstimate | None:
-    """The mean of a system's runs; None of a single run, which tells nothing of seeds."""
+    """The mean of a system's runs with its interval; None for a single run, which says nothing about seeds."""
     if len(system.scores) < 2:
         return None
     return _estimate(system.mean, system.resampled.mean(1), [system], 1 / len(system.scores))
 
 
 def seed_difference(system: SampledRuns, first: SampledRuns) -> SeedEstimate | None:
-    """The difference of a system from the first one; None if neither has several runs."""
+    """The difference of a system from the first one, over seeds and sentences; None if neither has several runs."""
     if len(system.scores) == len(first.scores) == 1:
         return None
     resampled = system.resampled.mean(1) - first.resampled.mean(1)
@@ -89,14 +87,14 @@ def seed_difference(system: SampledRuns, first: SampledRuns) -> SeedEstimate | N
 
 
 def _estimate(value: float, resampled: Numbers, systems: Sequence[SampledRuns], runs: float) -> SeedEstimate:
-    """The estimate of a value whose variance is `runs` times that of a single run, and that of sentences."""
+    """The estimate of a value; its variance is `runs` times that of seeds for a single run, plus that of sentences."""
     several = [system for system in systems if len(system.scores) > 1]
     freedom = sum(len(system.scores) - 1 for system in several)
     of_seeds = runs * sum(_squares_over_seeds(system) for system in several) / freedom
     of_both = runs * sum(_squares_over_both(system) for system in several) / freedom
     of_sentences = max(0.0, float(resampled.var(ddof=1)) - of_both)
     least, p_least = half_width(resampled), two_sided(value, resampled)
-    if not of_seeds + of_sentences:  # nothing varies: nothing is left to chance
+    if not of_seeds + of_sentences:  # no variance at all
         return SeedEstimate(value, least, p_least, freedom)
     spread, share = math.sqrt(of_seeds + of_sentences), of_seeds / (of_seeds + of_sentences)
     widest = max(least, spread * quantile(1 - CONFIDENCE, freedom, share))
@@ -109,13 +107,13 @@ def _squares_over_seeds(system: SampledRuns) -> float:
 
 
 def _squares_over_both(system: SampledRuns) -> float:
-    """The same of what seeds and sentences have in common: how the runs' deviations vary with the sentences."""
+    """Interaction of seeds and sentences: variances of the runs' deviations over resampled texts, summed."""
     deviations = system.resampled - system.resampled.mean(1, keepdims=True)
     return float(deviations.var(0, ddof=1).sum())
 
 
 def tails(t: float, freedom: float, share: float = 1.0) -> float:
-    """The probability of at least `t` >= 0 away from 0: by Student's distribution for a `share`, else by the normal."""
+    """The probability of a value at least `t` >= 0 away from 0: a mixture of Student's (`share`) and the normal."""
     normal = math.erfc(t / math.sqrt(2))
     return normal if freedom > MOST_FREEDOM else share * _student_tails(t, freedom) + (1 - share) * normal
 
@@ -132,7 +130,8 @@ def quantile(probability: float, freedom: float, share: float = 1.0) -> float:
 
 
 def _student_tails(t: float, freedom: float) -> float:
-    """By the substitution x = sqrt(freedom) tan(a), whose density is proportional to cos(a) ** (freedom - 1)."""
+    """Tails of Student's distribution, by x = sqrt(freedom) tan(a), with density proportional to
+    cos(a) ** (freedom - 1)."""
     return _cosine_power(math.atan2(t, math.sqrt(freedom)), freedom) / _cosine_power(0.0, freedom)
 
 
@@ -140,6 +139,6 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 def _cosine_power(start: float, freedom: float) -> float:
-    """The integral of cos(a) ** (freedom - 1) from `start` to pi / 2, by Gauss and Legendre."""
+    """The integral of cos(a) ** (freedom - 1) from `start` to pi / 2, by Gauss-Legendre quadrature."""
     half = (math.pi / 2 - start) / 2
     return float(half * (_WEIGHTS * np.cos(start + half * (_NODES + 1)) ** (freedom - 1)).sum())

@@ -1,4 +1,4 @@
-"""Are two systems alike? An exact test of paired differences, each of which could as well have the other sign."""
+"""Exact sign-flip test of paired differences between two systems."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 NEGLIGIBLE = 1e-40
-"""Shares of the choices of signs below it are left out: of thousands of differences, nearly all sums are so rare."""
+"""Probability below which a sum is dropped; with thousands of differences, nearly all sums are so rare."""
 
 
 def sign_flip_p_value(differences: Iterable[int]) -> float:
-    """The two-sided p-value of independent differences, whose signs are chance if the systems are alike.
+    """The two-sided p-value of independent differences, whose signs are random if the systems are alike.
 
-    It is the share of all choices of signs whose sum is at least as far from 0 as the observed one (Fisher's
-    randomisation test, 1935), counted and not sampled. Differences of one size make it the exact McNemar test (1947).
+    The share of all choices of signs whose sum is at least as far from 0 as the observed one (Fisher's randomisation
+    test, 1935), computed exactly, not sampled. With differences of one size it is the exact McNemar test (1947).
     """
     given = [each for each in differences if each]
     observed = abs(sum(given))
@@ -25,7 +25,7 @@ def sign_flip_p_value(differences: Iterable[int]) -> float:
 
 
 def _sums_of_random_signs(sizes: Mapping[int, int]) -> dict[int, float]:
-    """The distribution of the sum of so many numbers of each size."""
+    """The distribution of the sum of numbers with random signs, given how many there are of each size."""
     found = {0: 1.0}
     for size, count in sizes.items():
         shares = [(positive, share) for positive, share in enumerate(_binomial(count)) if share > NEGLIGIBLE]
@@ -39,7 +39,7 @@ def _sums_of_random_signs(sizes: Mapping[int, int]) -> dict[int, float]:
 
 
 def _binomial(count: int) -> Iterator[float]:
-    """The probabilities of 0 to `count` heads of a fair coin, from whole numbers, which do not underflow."""
+    """The probabilities of 0 to `count` heads of a fair coin, from integers, which do not underflow."""
     ways, choices = 1, 2**count
     for heads in range(count + 1):
         yield ways / choices

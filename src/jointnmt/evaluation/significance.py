@@ -1,6 +1,6 @@
 """Significance of differences between systems: paired bootstrap resampling (Koehn, 2004) of sentences' statistics.
 
-The statistics are sacrebleu's of translations, or the log-probabilities of the references.
+The statistics are sacrebleu's for translations, or the log-probabilities of the references.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jointnmt.evaluation.seeds import SampledRuns, SeedEstimate, seed_difference
 logger = logging.getLogger(__name__)
 
 Runs = Sequence[str] | Sequence[Sequence[str]]
-"""The translations of a system: of its only run, or of each of its runs."""
+"""Translations of a system by its only run, or by each of its runs."""
 
 SEED = 12345
-"""sacrebleu's seed of resampling."""
+"""sacrebleu's default seed of resampling."""
 FEWEST_COMPARED = 10
-"""Fewest sentences for a p-value; resampling fewer says too little."""
+"""Fewest sentences for a p-value; resampling fewer is not meaningful."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class BootstrapResult:
 
     system: str
     score: float
-    """On the test set; of several runs, their mean."""
+    """Score on the test set; for several runs, their mean."""
     mean: float
     """Mean over the resampled test sets."""
     half_width: float
     """Half the width of the 95% interval around `mean`: over sentences, for these very runs."""
     p_value: float | None
-    """Of the difference from the first system, two-sided, for these very runs; None for the first system, and with
-    fewer than `FEWEST_COMPARED` sentences."""
+    """Two-sided p-value of the difference from the first system, for these very runs; None for the first system, and
+    with fewer than `FEWEST_COMPARED` sentences."""
     runs: tuple[float, ...] = ()
     """The score of each run."""
     deviation: float | None = None
-    """Standard deviation of the runs; None of a single run."""
+    """Standard deviation of the runs; None for a single run."""
     over_seeds: SeedEstimate | None = None
-    """The score, with its interval over seeds and sentences; None of a single run."""
+    """The score, with its interval over seeds and sentences; None for a single run."""
     difference: SeedEstimate | None = None
-    """From the first system, over seeds and sentences, never surer than over sentences alone; None where `p_value` is,
-    or if both are single runs."""
+    """Difference from the first system, over seeds and sentences, never more certain than over sentences alone; None if
+    `p_value` is None or both systems are single runs."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def decimals(self) -> int:
-        """Of a score, that are worth showing: nats are few, points of BLEU many."""
+        """Number of decimals to show: 3 for nats, 2 for other scores."""
         return 3 if self.metric == "nll" else 2
 
     def of(self, system: str) -> BootstrapResult | None:
@@ -77,7 +77,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ResampledScores:
-    """The scores of systems by one metric, on the test text and on the same resampled ones."""
+    """Scores of systems by one metric, on the test text and on resampled texts that are the same for all."""
 
     metric: str
     systems: Mapping[str, SampledRuns]
@@ -104,19 +104,19 @@ def paired_bootstrap(
 
     Seed, resampled texts and intervals are those of `sacrebleu --paired-bs`; SACREBLEU_SEED sets another seed. The
     p-value is two-sided (see `two_sided`): sacrebleu's is one-sided, and below 0.05 for about one in eight systems that
-    do not differ. A system of several runs has their mean score on each text; `seeds.py` then also asks whether other
-    seeds would show the difference.
+    do not differ. A system of several runs has their mean score on each text; its difference is also tested over seeds
+    (`seeds.py`).
 
     Args:
-        systems: the translations of each, or those of each of its runs.
-        references: of each sentence, one or several.
-        measures: as of `corpus_metrics`.
+        systems: translations of each system, or of each of its runs.
+        references: one reference per sentence, or several.
+        measures: metrics from `corpus_metrics`.
         samples: number of resampled test sets.
 
     Raises:
         DataError: if the numbers of translations and references differ, or there are none.
         ConfigurationError: if SACREBLEU_SEED is not a seed.
-        ValueError: if there are fewer than two systems, and these are single runs.
+        ValueError: if there are fewer than two systems, and no system of several runs.
     """
     if len(systems) < 2 and all(len(as_several(each)) < 2 for each in systems.values()):
         raise ValueError("a comparison takes two or more systems")
@@ -125,7 +125,7 @@ def paired_bootstrap(
 
 
 def warn_of_few(sentences: int) -> None:
-    """Warn if there are too few for p-values."""
+    """Warn if there are too few sentences for p-values."""
     if sentences < FEWEST_COMPARED:
         logger.warning("%d sentences are too few to compare systems: no p-values", sentences)
 
@@ -133,10 +133,10 @@ def warn_of_few(sentences: int) -> None:
 def resample(
     systems: Mapping[str, Runs], references: References, measures: Mapping[str, CorpusMetric], samples: int = 1000
 ) -> list[ResampledScores]:
-    """What `paired_bootstrap` compares, of as few systems and sentences as there are, so that any two can be compared.
+    """Resampled scores for `paired_bootstrap`, for any number of systems and sentences; any two can be compared.
 
     Raises:
-        DataError, ConfigurationError: as `paired_bootstrap` does.
+        DataError, ConfigurationError: as in `paired_bootstrap`.
     """
     runs, sets = {name: as_several(texts) for name, texts in systems.items()}, as_several(references)
     for name, each in runs.items():
@@ -149,9 +149,9 @@ def resample(
 def likelihood_bootstrap(
     systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000, chosen: Sequence[bool] | None = None
 ) -> list[Comparison]:
-    """Compare the systems, as `paired_bootstrap` does, by how probable their runs find the references.
+    """Compare the systems as in `paired_bootstrap`, by their likelihoods of the references.
 
-    Arguments and errors are those of `resample_likelihoods`, and there is a comparison where that finds something.
+    Arguments and errors are those of `resample_likelihoods`; the list is empty if that returns no scores.
     """
     return [each.comparison() for each in resample_likelihoods(systems, samples, chosen)]
 
@@ -159,22 +159,22 @@ def likelihood_bootstrap(
 def resample_likelihoods(
     systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000, chosen: Sequence[bool] | None = None
 ) -> list[ResampledScores]:
-    """How probable the systems' runs find the references, on the test text and on resampled ones.
+    """Scores of the systems' runs by likelihood of the references, on the test text and on resampled ones.
 
-    The score is `Likelihood.nll`, the lower the better. It tells smaller differences than BLEU does, as it depends on
-    every piece and on no search. Systems with runs of other pieces than the first one's are left out.
+    The score is `Likelihood.nll`, lower is better. It resolves smaller differences than BLEU, as it depends on every
+    piece and not on search. Systems with a run whose segmentation differs from the first one's are left out.
 
     Args:
-        systems: the likelihoods of the same references under each system's runs, all of them or none.
+        systems: likelihoods of the same references under each system's runs, all of them or none.
         samples: number of resampled test sets.
-        chosen: if given, whether each sentence is chosen: the score is then the `nll` of those less that of the others,
-            so that a difference between systems is one in what the chosen sentences cost more.
+        chosen: if given, whether each sentence is chosen; the score is then the `nll` of the chosen sentences minus
+            that of the others, so that systems are compared by the additional loss on chosen sentences.
 
     Returns:
         The scores; none if the first system has no likelihoods, or fewer than two runs can be compared.
 
     Raises:
-        ConfigurationError: as `paired_bootstrap` does.
+        ConfigurationError: as in `paired_bootstrap`.
     """
     first = next(iter(systems.values()), ())
     pieces = {each.segmentation for each in first}
@@ -191,7 +191,7 @@ def resample_likelihoods(
 
 
 def _losses(likelihood: Likelihood, chosen: Sequence[bool] | None) -> Numbers:
-    """Loss and pieces of each sentence, `[sentences, 2]`; or those of the chosen ones, then of the others, `[_, 4]`."""
+    """Loss and pieces of each sentence, `[sentences, 2]`; with `chosen`, `[sentences, 4]`: chosen, then others."""
     found = np.stack([np.negative(likelihood.log_probabilities), np.array(likelihood.pieces, np.float64)], 1)
     if chosen is None:
         return found
@@ -200,7 +200,7 @@ def _losses(likelihood: Likelihood, chosen: Sequence[bool] | None) -> Numbers:
 
 
 def _nll(summed: Numbers) -> float:
-    """Nats a piece, or how many more of the chosen sentences, given the sum of `_losses`."""
+    """Nats per piece, or the difference of chosen and other sentences, given the sum of `_losses`."""
     values = [loss / max(pieces, 1.0) for loss, pieces in summed.reshape(-1, 2)]
     return float(values[0] - values[1] if len(values) > 1 else values[0])
 
@@ -211,7 +211,7 @@ class _Resampling:
 
     seed: int | None
     counts: Numbers
-    """`[samples, sentences]`: how often each sentence occurs."""
+    """Occurrences of each sentence, `[samples, sentences]`."""
 
     @classmethod
     def of(cls, sentences: int, samples: int) -> Self:
@@ -237,7 +237,7 @@ def _by_metric(
 def _sampled(
     systems: Mapping[str, Sequence[Numbers]], score: Callable[[Numbers], float], resampling: _Resampling
 ) -> dict[str, SampledRuns]:
-    """Scores of each system, given the statistics `[sentences, statistics]` of its runs, and the score of their sum."""
+    """Scores of each system; `systems` are the statistics `[sentences, statistics]` of its runs, `score` maps sums."""
     return {name: _sampled_runs(runs, score, resampling.counts) for name, runs in systems.items()}
 
 
@@ -249,7 +249,7 @@ def _sampled_runs(runs: Sequence[Numbers], score: Callable[[Numbers], float], co
 
 
 def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> BootstrapResult:
-    """Of a system; `first`, if given, is the one to compare it with."""
+    """The result of a system; `first`, if given, is the one to compare it with."""
     means = system.resampled.mean(1)
     result = BootstrapResult(
         system=name,
@@ -268,7 +268,7 @@ def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> Bootst
 
 
 def _seed() -> int | None:
-    """SACREBLEU_SEED as sacrebleu reads it; `none` draws other texts each time."""
+    """The seed SACREBLEU_SEED as sacrebleu reads it; None (`none`) draws other texts each time."""
     given = os.environ.get("SACREBLEU_SEED", str(SEED)).lower()
     if given != "none" and not (given.isascii() and given.isdigit()):
         raise ConfigurationError(f"SACREBLEU_SEED is {given!r}; it must be a whole number, 0 or more, or none.")

@@ -1,1 +1,1 @@
-"""From files of one's own text to a training: reading, checking, holding out, and a recipe of a fitting size."""
+"""From users' own text to a training: held-out parts, and a recipe of a fitting size."""

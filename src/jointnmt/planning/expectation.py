@@ -1,4 +1,4 @@
-"""What translations to expect of a corpus of a certain size, from measurements on the bundled corpus."""
+"""Expected quality of translations for a corpus of a certain size, from measurements on the bundled corpus."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from itertools import pairwise
 
 MEASURED: tuple[tuple[int, float], ...] = ((3_000, 14.1), (10_000, 23.4), (30_000, 32.8), (162_136, 48.0))
-"""Training pairs, and BLEU of the Transformer on 2,000 unseen sentences of the same kind: everyday German to English,
-recipes of `jointnmt init`. `docs/own-text.md` has command, seeds and hardware."""
+"""Numbers of training pairs, and BLEU of the Transformer on 2,000 unseen sentences of the same kind: everyday German to
+English, recipes of `jointnmt init`. `docs/own-text.md` has command, seeds and hardware."""
 
 
 OF_REFORMERS = (
-    "That is the Transformer's: a Reformer comes to less with so little text, by about 2 BLEU of 10,000 pairs"
+    "This holds for the Transformer: a Reformer scores lower with so little text, by about 2 BLEU at 10,000 pairs"
 )
 LITTLE = 100_000
-"""Pairs, with fewer of which that is said: of 162,136 the families are level."""
+"""Pairs below which the note on Reformers is added; with 162,136 pairs, the families are level."""
 
 
 def expected_bleu(pairs: int) -> float:
-    """BLEU that the bundled corpus comes to with so many pairs: between measurements, linear in their logarithm."""
+    """BLEU on the bundled corpus with so many pairs: log-linear between measurements, proportional to pairs below."""
     if pairs <= MEASURED[0][0]:
         return MEASURED[0][1] * pairs / MEASURED[0][0]
     for (fewer, low), (more, high) in pairwise(MEASURED):
@@ -28,10 +28,10 @@ def expected_bleu(pairs: int) -> float:
 
 
 def expectation(pairs: int, family: str) -> str:
-    """What to expect, for people."""
+    """The expectation as a sentence."""
     last = MEASURED[-1]
     if pairs > last[0]:
-        measured = f"above BLEU {last[1]:.0f}, which short everyday German-English sentences come to with {last[0]:,}"
+        measured = f"above BLEU {last[1]:.0f}, reached on short everyday German-English sentences with {last[0]:,}"
     else:
         measured = (
             f"near BLEU {expected_bleu(pairs):.0f} if it is like the measured corpus, short everyday German-English "
@@ -43,7 +43,7 @@ def expectation(pairs: int, family: str) -> str:
 
 def _verdict(pairs: int) -> str:
     if pairs < 15_000:
-        return "enough for gist at best, with many sentences wrong. Long or varied sentences come to less"
+        return "enough for gist at best, with many sentences wrong. Long or varied sentences score lower"
     if pairs < 60_000:
-        return "simple sentences often right, rare words wrong. Long or varied sentences come to less"
-    return "everyday sentences mostly right. Long or varied sentences come to less"
+        return "simple sentences often right, rare words wrong. Long or varied sentences score lower"
+    return "everyday sentences mostly right. Long or varied sentences score lower"

@@ -1,4 +1,4 @@
-"""Which pairs are held out for validation and testing, so that training sees none of their sentences."""
+"""Choice of pairs held out for validation and testing, so that training sees none of their sentences."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy.typing as npt
 TRAIN, VALID, TEST, LEFT_OUT = range(4)
 
 MOST_HELD_OUT, SHARE = 2000, 20
-"""Pairs of a part that is held out at most, and the corpus's pairs for each of them."""
+"""Most pairs of a held-out part, and pairs of the corpus for each of them."""
 
 FEWEST_HELD_OUT, LARGEST_SHARE = 200, 10
-"""Fewer sentences would measure little; but no more of a small corpus than one pair in so many."""
+"""Fewest pairs of a held-out part for a useful measurement, but at most one in so many pairs of a small corpus."""
 
 
 def num_held_out(pairs: int) -> int:
-    """The pairs of each part that is held out of a corpus of so many."""
+    """Number of pairs of each part that is held out from a corpus of so many pairs."""
     return min(MOST_HELD_OUT, max(pairs // SHARE, min(FEWEST_HELD_OUT, pairs // LARGEST_SHARE)))
 
 
 def hold_out(sides: npt.NDArray[np.uint64], num_valid: int, num_test: int, seed: int) -> npt.NDArray[np.uint8]:
-    """`[pairs]`: the part of each pair: `TRAIN`, `VALID`, `TEST`; or `LEFT_OUT`, as it shares a sentence with another.
+    """Part of each pair, `[pairs]`: `TRAIN`, `VALID`, `TEST`; or `LEFT_OUT`, as it shares a sentence with another part.
 
-    Pairs whose sentences occur once are drawn first: they cost the training text nothing. The parts share no source and
-    no target sentence.
+    Pairs with sentences that occur once are drawn first, as the training text then loses no further pairs. The parts
+    share no source and no target sentence.
 
     Args:
-        sides: `[pairs, 2]`: digests of source and target.
+        sides: digests of source and target, `[pairs, 2]`.
         num_valid: pairs to draw for validation.
         num_test: pairs to draw for testing.
-        seed: of the draw.
+        seed: seed of the draw.
     """
     part = np.full(len(sides), TRAIN, np.uint8)
     order = np.random.default_rng(seed).permutation(len(sides))
@@ -50,7 +50,7 @@ def _occurs_once(sides: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
 
 
 def _shares(sides: npt.NDArray[np.uint64], held_out: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which pairs have the source or the target of one that is held out."""
+    """True for pairs with the source or the target of a held-out one."""
     found = np.zeros(len(sides), bool)
     for column in (0, 1):
         found |= np.isin(sides[:, column], sides[held_out, column])

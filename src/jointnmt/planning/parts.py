@@ -1,4 +1,4 @@
-"""The parts of a corpus of one's own, written: training, validation and test text."""
+"""The parts of a user's corpus: training, validation and test text, as files."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from jointnmt.errors import DataError
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
 
 FEWEST_PAIRS = 500
-"""Of training text: with less, there is nothing to learn from."""
+"""Fewest training pairs; with fewer, a model learns nothing."""
 
 PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 
 @dataclass(frozen=True)
 class CorpusParts:
-    """Which pairs are in which part, and where those are written."""
+    """The assignment of pairs to parts, and the files of the parts."""
 
     directory: Path
     languages: tuple[str, str]
     pairs: dict[CorpusPart, int]
     words: int
-    """Of the training text's target side."""
+    """Words of the training text's target side."""
     left_out: int
-    """Good pairs that share a sentence with what is held out."""
+    """Good pairs left out, as they share a sentence with held-out text."""
     given: tuple[CorpusPart, ...]
-    """Parts that were there already, by the names of their files; the others are held out of the training text."""
+    """Parts that were given, by the names of their files; the others are held out from the training text."""
     assigned: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
-    """Of each text, the parts of its good pairs."""
+    """Parts of the good pairs of each text."""
 
     def paths(self, part: CorpusPart) -> tuple[Path, Path]:
         """The files of a part, source and target."""
@@ -53,7 +53,7 @@ def divide(checked: Sequence[CheckedText], directory: Path, languages: tuple[str
 
     Raises:
         DataError: if there are too few pairs to train on.
-        ConfigurationError: if one of the files would be written over a checked one.
+        ConfigurationError: if one of the files would overwrite a checked one.
     """
     assigned = _assigned(checked, seed)
     numbers = np.concatenate(list(assigned.values()))
@@ -70,7 +70,7 @@ def divide(checked: Sequence[CheckedText], directory: Path, languages: tuple[str
 
 
 def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
-    """Write the parts, as `PART.LANGUAGE`; good pairs that are in none of them get the problem `overlap`."""
+    """Write the parts as `PART.LANGUAGE`; good pairs that are in none of them get the problem `overlap`."""
     paths = [path for name in PARTS.values() for path in parts.paths(name)]
     parts.directory.mkdir(parents=True, exist_ok=True)
     with new_files(paths) as streams:
@@ -85,7 +85,7 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
 
 
 def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) -> str:
-    """Why there are too few pairs, and what to do."""
+    """Message for too few pairs."""
     read, good = sum(map(len, checked)), sum(int(text.good.sum()) for text in checked)
     bad = f"; {read - good:,} have a problem (`jointnmt data check` says which)" if good < read else ""
     return (
@@ -97,7 +97,7 @@ def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) ->
 
 
 def _taken_by_name(checked: Sequence[CheckedText]) -> str:
-    """That files are held out for what they are called, if some are."""
+    """Note on files that are held out because of their names, if there are any."""
     names = [f"{each.text.name} ({each.text.part})" for each in checked if each.text.part != "train"]
     return (
         f" Taken for held-out text, by their names: {', '.join(names)}; rename what is to be learnt." if names else ""
@@ -105,7 +105,7 @@ def _taken_by_name(checked: Sequence[CheckedText]) -> str:
 
 
 def _none_left(text: CheckedText) -> str:
-    """Why a given part has no pair, and what to do."""
+    """Message for a given part without a usable pair."""
     found = ", ".join(f"{problem}: {count:,}" for problem, count in text.counts().items()) or "there is none in it"
     return (
         f"{text.text.name}: no pair is left to use as {text.text.part} ({found}). Give another file, or none: then "

@@ -1,4 +1,4 @@
-"""A folder of one's own: parts of the text, and a recipe sized for it, from checked texts."""
+"""A user's project folder: parts of the checked text, and a recipe sized for it."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ logger = logging.getLogger(__name__)
 RECIPE, DATA = "recipe.yaml", "data"
 
 MOST_SEGMENTED = 200_000
-"""Pairs that pieces are counted on, evenly spread over a larger corpus."""
+"""Most pairs on which pieces are counted, evenly spread over a larger corpus."""
 
 SAMPLE = 4000
-"""Pairs that speed is measured on."""
+"""Number of pairs on which speed is measured."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """What `write_project` made."""
+    """Result of `write_project`."""
 
     directory: Path
     parts: CorpusParts
     too_long: int
-    """Pairs that have more pieces than the model takes, and are in no part."""
+    """Number of pairs left out, as they have more pieces than the model takes."""
     corpus: CorpusCounts
     machine: Machine
     plan: Plan
     seconds: float
-    """Estimated time of the whole training, validations included, by what was measured."""
+    """Estimated time of the whole training, validations included, from the measured speed."""
 
     @property
     def family(self) -> str:
@@ -75,7 +75,7 @@ def write_project(
 
     Raises:
         DataError: if there are too few pairs.
-        ConfigurationError: if a checked file would be written over.
+        ConfigurationError: if a checked file would be overwritten.
     """
     check_not_read([directory / REMOVED, directory / RECIPE], checked)
     good = sum(int(text.good.sum()) for text in checked)
@@ -90,7 +90,7 @@ def write_project(
         machine, speed = _measured(name, parts, corpus, segmentation, family, Path(scratch))
         chosen = plan(corpus, machine, family)
         write_text(directory / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
-        Experiment.load(directory / RECIPE)  # or it is an error here, not later
+        Experiment.load(directory / RECIPE)  # so that an error shows here, not later
     rules = chosen.values["validation"]
     translated = min(parts.pairs["valid"], rules["bleu_sentences"])
     validations = chosen.updates // rules["every_updates"] * (speed.validation + translated * speed.translation)
@@ -100,7 +100,7 @@ def write_project(
 
 @contextmanager
 def _empty_after_an_error(directory: Path) -> Iterator[None]:
-    """Empty a folder that was, or was not there, if writing to it ends early: the same command may be given again."""
+    """Empty a new folder again if writing to it fails, so that the same command can be repeated."""
     was_there = directory.exists()
     is_new = not was_there or not any(directory.iterdir())
     try:
@@ -116,10 +116,10 @@ def _empty_after_an_error(directory: Path) -> Iterator[None]:
 def _divided(
     checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int
 ) -> tuple[CorpusParts, Segmentation, CorpusCounts]:
-    """The parts, of pairs that the model of the recipe takes, a segmentation, and what that counts in the text.
+    """The parts, with pairs that are not too long for the recipe's model, a segmentation, and its counts in the text.
 
-    Longer pairs are marked, and the others divided again, until there are none: as training learns its pieces from what
-    is written, they are learnt from that here, too.
+    Longer pairs are marked, and the others divided again, until there are none: training learns its pieces from the
+    written text, so they are learnt from the same text here.
     """
     while True:
         parts = divide(checked, directory, languages, seed)
@@ -129,7 +129,7 @@ def _divided(
 
 
 def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit: int) -> bool:
-    """Give good pairs with more pieces than the limit on a side the problem `long`; False if there are none."""
+    """Mark good pairs with more pieces than the limit on a side as `long`; returns whether there are any."""
     found = False
     for text in checked:
         good, long = np.flatnonzero(text.good), np.zeros(len(text), bool)
@@ -143,13 +143,13 @@ def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit
 
 
 def _is_longer(segmenter: Segmenter, text: str, limit: int) -> bool:
-    """Whether a sentence has more pieces than a limit, end mark included; no piece has less than a character."""
+    """Whether a sentence has more pieces than a limit, end mark included; every piece has at least one character."""
     most = len(unicodedata.normalize("NFC", text)) + 2  # the mark of its first word, and the end mark
     return most > limit and num_tokens(segmenter.encode_ids(text)) > limit
 
 
 def _segmented(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
-    """A segmentation of the size for this corpus, and what it counts in the text."""
+    """A segmentation of the size for this corpus, and its counts in the text."""
     pairs, words = parts.pairs["train"], parts.words
     config = SegmentationConfig(joint=True, vocabulary_size=size_for(words).vocabulary, split_punctuation=True)
     text = list(islice(_train_pairs(parts, checked), 0, None, 1 + pairs // MOST_SEGMENTED))
@@ -173,7 +173,7 @@ def _measured(
     family: PlannedFamily,
     scratch: Path,
 ) -> tuple[Machine, Speed]:
-    """This machine with the rates of the planned model, and the seconds that a sentence takes in a validation.
+    """This machine with the rates of the planned model, and the measured speed of validation.
 
     `scratch` has a sample of the training text.
     """

@@ -1,4 +1,4 @@
-"""The recipe of a plan as YAML, with comments that say why each value is what it is."""
+"""The recipe of a plan as YAML, with comments that give the reason for each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, Corpus
 
 
 def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
-    """A recipe that `jointnmt train` takes as it is."""
+    """A recipe, ready for `jointnmt train`."""
     sections = {section: _section(section, plan.values[section]) for section in plan.values}
     why = _reasons(corpus, plan, machine)
     source, target = parts.languages
@@ -65,7 +65,7 @@ def _flow(value: Any) -> str:
 
 
 def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, list[str]]:
-    """A few lines on each section."""
+    """Comments on each section."""
     size = plan.size
     passes = plan.pieces / corpus.pieces
     rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in machine.rates.items())

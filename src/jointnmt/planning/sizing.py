@@ -1,6 +1,6 @@
-"""How large a model, and how long a training, a corpus and a machine call for: pure functions of a few numbers.
+"""Sizes of model and training for a corpus and a machine: pure functions of a few numbers.
 
-What was measured on the bundled corpus, by which command and on which hardware, is in `docs/own-text.md`.
+The measurements on the bundled corpus, with commands and hardware, are in `docs/own-text.md`.
 """
 
 from __future__ import annotations
@@ -17,55 +17,55 @@ from jointnmt.training.precision import faster_precision
 PlannedFamily = Literal["transformer", "reformer-base", "reformer-fast"]
 
 WARMUP_SHARE = 10
-"""The warm-up is one update in so many."""
+"""Inverse of the warm-up's share of the updates."""
 
 FEWEST_PIECES, WORDS_A_PIECE = 500, 8
-"""A vocabulary has so many pieces, or one for so many words of the text."""
+"""Fewest pieces of a vocabulary; words of the text for each piece."""
 
 VALIDATIONS = 12
-"""Over the whole training: each costs the translation of some hundred sentences."""
+"""Number of validations over the whole training; each translates some hundred sentences."""
 
 PATIENCE = 4
-"""Validations without improvement; a third of the training, more than the warm-up takes."""
+"""Validations without improvement before stopping: a third of the training, more than the warm-up."""
 
 MOST_TRANSLATED = 500
-"""Validation sentences that are translated for BLEU: more would cost more than they tell."""
+"""Most validation sentences that are translated for BLEU; more would cost time without much precision gained."""
 
 LONGEST = 256
-"""Pieces of a sentence that a recipe admits at most: memory of attention grows with their square."""
+"""Most pieces of a sentence in a recipe, as the memory of attention grows with their square."""
 
 LITTLE_MEMORY = 4.0
-"""GiB under which a batch is a part of an update."""
+"""GiB of memory below which an update is computed in several batches."""
 
 
 @dataclass(frozen=True)
 class CorpusCounts:
-    """What a recipe needs to know of the training text."""
+    """Counts of the training text that a recipe depends on."""
 
     pairs: int
     words: int
-    """Of the target side; characters, in languages without spaces."""
+    """Words of the target side; characters in languages without spaces."""
     pieces: int
-    """Of the target side, end marks included."""
+    """Pieces of the target side, end marks included."""
     longest: int
     """Pieces of the longest sentence of either side, end mark included."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a recipe needs to know of the computer; rates are measured (`planning.speed`)."""
+    """Properties of the computer that a recipe depends on; rates are measured (`planning.speed`)."""
 
     cores: int
     gpu: str | None = None
     """Name of a GPU that torch can use."""
     memory: float | None = None
-    """GiB of main memory; None: not known."""
+    """GiB of main memory; None: unknown."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Target pieces a second in training, by precision; empty: not measured yet."""
 
     @property
     def precision(self) -> str:
-        """The precision that trains fastest here; float32 where nothing has been measured."""
+        """The precision that trains fastest here; float32 if nothing has been measured."""
         return faster_precision(self.rates or {})
 
 
@@ -74,17 +74,17 @@ class ModelSize:
     """Sizes and rates for corpora up to a number of words."""
 
     words: float
-    """Of the target side; larger corpora take the next size."""
+    """Most words of the target side; larger corpora take the next size."""
     vocabulary: int
     width: int
-    """E; feed-forward blocks are four times as wide."""
+    """Embedding size E; feed-forward blocks are four times as wide."""
     heads: int
     layers: int
-    """Of the encoder, and of the decoder."""
+    """Layers of the encoder, and of the decoder."""
     dropout: float
     smoothing: float
     passes: float
-    """Epochs: how often each sentence is seen."""
+    """Epochs, in which each sentence is seen once."""
     peak_rate: float
     update_pieces: int
 
@@ -97,14 +97,14 @@ SIZES = (
     ModelSize(20e6, 16_000, 256, 4, 6, 0.1, 0.1, 6, 0.0015, 4096),
     ModelSize(math.inf, 32_000, 512, 8, 6, 0.1, 0.1, 4, 0.0007, 16_384),
 )
-"""The first and the fourth as measured; the two between them lie between. The last two are sizes of the literature,
-with fewer epochs: that of IWSLT's usual models, and the base model of Vaswani et al. (2017)."""
+"""The first and the fourth size were measured; the two between them are interpolated. The last two are from the
+literature, with fewer epochs: the usual IWSLT models, and the base model of Vaswani et al. (2017)."""
 DROPOUT_OF_REFORMERS = 0.1
-"""Most dropout of Reformers: of 10,000 pairs, 0.3 costs Reformer-fast 3 BLEU, and the Transformer nothing."""
+"""Most dropout of Reformers: with 10,000 pairs, 0.3 costs Reformer-fast 3 BLEU, and the Transformer nothing."""
 
 
 def size_for(words: int) -> ModelSize:
-    """The size for a corpus of so many target words; the smallest ones get fewer pieces, for each to be seen often."""
+    """The size for a corpus of so many target words; the smallest get fewer pieces, so that each is seen often."""
     size = next(size for size in SIZES if words <= size.words)
     most = max(FEWEST_PIECES, words // WORDS_A_PIECE // 100 * 100)
     return replace(size, vocabulary=min(size.vocabulary, most))
@@ -118,24 +118,24 @@ class Plan:
     updates: int
     warmup: int
     values: Mapping[str, Any]
-    """The recipe, but for its name and its data."""
+    """The recipe, except its name and its data."""
     seconds: float | None
-    """The updates take, by the measured rate; None: not measured."""
+    """Time of the updates by the measured rate; None: not measured."""
 
     @property
     def pieces(self) -> int:
-        """Target pieces that the training computes."""
+        """Number of target pieces that the training computes."""
         return self.updates * int(self.values["batches"]["update_tokens"])
 
 
 def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transformer") -> Plan:
-    """The training that a corpus and a machine call for.
+    """The training for a corpus and a machine.
 
     Args:
-        corpus: of the training text alone, without what is held out.
-        machine: decides precision and batches, and with its measured rates how long it takes.
-        family: of the model. The Transformer is the default: at 160,000 pairs it has come to BLEU 48.0, Reformer-fast
-            to 47.6 in two to five times the time (docs/results.md).
+        corpus: counts of the training text alone, without held-out text.
+        machine: determines precision and batches, and by its measured rates the time.
+        family: family of the model. The Transformer is the default: with 160,000 pairs it reached BLEU 48.0,
+            Reformer-fast 47.6 in two to five times the time (docs/results.md).
 
     Raises:
         ValueError: if there are no pairs.
@@ -172,7 +172,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
 
 
 def max_length(corpus: CorpusCounts) -> int:
-    """Most pieces of a sentence that the recipe admits, end mark included: some more than the training text has."""
+    """Most pieces of a sentence in the recipe, end mark included: some more than the training text has."""
     return min(LONGEST, max(64, _rounded(1.25 * corpus.longest)))
 
 
@@ -196,7 +196,7 @@ def _model(family: PlannedFamily, size: ModelSize) -> dict[str, Any]:
 
 
 def _batches(size: ModelSize, machine: Machine, longest: int, family: PlannedFamily) -> dict[str, int]:
-    """Updates are the same on every machine, as quality depends on them; batches, their parts, fit its memory."""
+    """Sizes of updates, which are equal on every machine, as quality depends on them, and of batches, by its memory."""
     little = machine.gpu is None and machine.memory is not None and machine.memory < LITTLE_MEMORY
     pieces = max(longest, size.update_pieces // 2 if little else size.update_pieces)
     if machine.gpu is None:

@@ -1,4 +1,4 @@
-"""How fast this machine trains a planned model: measured on a sample of the text, in seconds."""
+"""Speed of this machine in training a planned model, measured on a sample of the text within seconds."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
 
 SECONDS = 1.5
-"""Of each turn of a precision."""
+"""Seconds of each measurement of a precision."""
 
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""Of a container, in bytes; Linux, control groups 2."""
+"""File with the memory limit of a container, in bytes; Linux, control groups version 2."""
 
 TRANSLATED = 40
-"""Sentences that the time of a validation is measured by."""
+"""Number of sentences translated to measure the time of a validation."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured."""
+    """Measured speed."""
 
     rates: dict[str, float]
     """Target pieces a second in training, by precision."""
     validation: float
-    """Seconds of a validation, but for translations."""
+    """Seconds of a validation without translations."""
     translation: float
-    """Seconds to translate a sentence in validation, by an untrained model: a trained one ends sooner."""
+    """Seconds to translate a sentence in validation by an untrained model; a trained one ends sooner."""
 
 
 def machine() -> Machine:
-    """This computer, as far as the system tells; of a container, what it may use."""
+    """This computer, as far as known; in a container, the part that it may use."""
     adapt_waiting()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return Machine(torch.get_num_threads(), gpu, _memory())
 
 
 def _memory() -> float | None:
-    """GiB of main memory that this process may have; None: not known."""
+    """GiB of main memory that this process may use; None: unknown."""
     found = []
     with suppress(ValueError, OSError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -64,8 +64,8 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     """Train for some seconds in each precision, and translate some sentences.
 
     Args:
-        experiment: with a sample of the text as its data.
-        segmentation: of its model.
+        experiment: the planned experiment, with a sample of the text as its data.
+        segmentation: the segmentation of its model.
         cache: a folder for segmented text, which may be deleted afterwards.
     """
     keep_freed_memory()  # as a training does

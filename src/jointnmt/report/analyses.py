@@ -1,4 +1,4 @@
-"""Where runs differ: the analyses of `analysis.corpus` on what runs have computed on a test set."""
+"""The analyses of `analysis.corpus` for the outputs of runs on a test set."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def analyses(
     out of the analysis by frequency; without any counts, there is none.
 
     Raises:
-        ConfigurationError: if the runs are not of the same languages.
+        ConfigurationError: if the runs have different languages.
     """
     source_language, language = common_languages([run.languages for run in runs])
     words = [num_words(text, source_language) for text in eval_set.sources]
@@ -84,7 +84,7 @@ def write_analyses(found: Sequence[Analysis], out: Path) -> None:
             save_figure(analysis_figure(each), out / f"{each.name}.png", dpi=150)
     values = json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1)
     write_text(out / "analysis.json", values + "\n")
-    logger.info("%d figures with their numbers are in %s", len(found), out)
+    logger.info("wrote %d figures with their numbers to %s", len(found), out)
 
 
 def _tokens(language: str) -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""What the report shows: scores, comparisons, analyses and sample translations of several systems."""
+"""Contents of the report: scores, comparisons, analyses and sample translations of several systems."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReportContents:
-    """Everything that the page shows, the systems in one order throughout."""
+    """Everything that the page shows, with the systems in the same order throughout."""
 
     eval_set: EvalSet
     systems: Sequence[ReportedSystem]
     scores: Sequence[Scores]
     comparisons: Sequence[Comparison]
-    """Of each metric, and by `nll` those of the first one's pieces; none of a single system."""
+    """Comparisons by each metric, and by `nll` for systems with the first one's pieces; none for a single system."""
     analyses: Sequence[Analysis]
     samples: Mapping[str, Sequence[Sample]]
-    """By how they were chosen."""
+    """Samples by the way they were chosen."""
 
     def plain(self) -> dict[str, Any]:
         """The numbers as JSON-compatible values."""

@@ -69,7 +69,7 @@ def read_learning_curves(run: Path, name: str) -> LearningCurves:
 def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
     """Training perplexity (dotted) and validation perplexity (with markers) by step.
 
-    That of the first updates, thousands of times the later one, is cut off above twice the highest of a validation.
+    The axis ends at twice the highest validation perplexity, as that of the first updates is thousands of times higher.
     """
     figure, axes = _figure("Perplexity while learning", "perplexity")
     for run, colour in zip(runs, cycle(COLOURS), strict=False):
@@ -99,7 +99,7 @@ def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
 
 
 def _legend(figure: Figure, axes: Any, names: Sequence[str]) -> None:
-    """Of the lines that there is anything of."""
+    """Add a legend of the lines that are not empty."""
     drawn = [(line, name) for line, name in zip(axes.get_lines(), names, strict=True) if len(line.get_xdata())]
     legend_below(figure, [line for line, _ in drawn], [name for _, name in drawn], fontsize=8)
 

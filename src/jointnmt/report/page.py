@@ -63,7 +63,7 @@ def render(report: ReportContents) -> str:
 
 
 def _today() -> str:
-    """The date in UTC, or that of SOURCE_DATE_EPOCH, for pages that can be made again bit by bit."""
+    """The date in UTC, or that of SOURCE_DATE_EPOCH, for bit-reproducible pages."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else datetime.now(UTC)
     return now.date().isoformat()
@@ -127,7 +127,7 @@ def _scores(report: ReportContents) -> Table:
 
 
 def _compared(values: Sequence[str], metric: str, report: ReportContents) -> list[Cell]:
-    """A cell for each system, with what resampling says of its value, if the metric was compared."""
+    """A cell for each system, with the bootstrap result of its value if the metric was compared."""
     comparison = next((each for each in report.comparisons if each.metric == metric), None)
     names = [system.name for system in report.systems]
     details = [_resampled(comparison, name) if comparison else () for name in names]

@@ -23,9 +23,9 @@ with extra("report"):
 
 PIXELS_PER_INCH = 96
 ATTENTION_PIXELS_PER_INCH = 78
-"""Smaller for attention: three matrices fit side by side on a desktop, a short one on a phone."""
+"""Resolution for attention, so that three matrices fit side by side on a desktop, a short one on a phone."""
 FIGURE_WIDTH = 5.4
-"""In inches: two fit side by side on a desktop, and text stays legible when scaled to a phone."""
+"""Width in inches: two figures fit side by side on a desktop, and text stays legible when scaled to a phone."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Picture:
     source: str
     """A `data:` URL of the picture as SVG."""
     width: int
-    """In pixels."""
+    """Width in pixels."""
     description: str
     """Alternative text."""
     subtitle: str = ""

@@ -17,10 +17,10 @@ with extra("report"):
     from sacrebleu.metrics.chrf import CHRF
 
 SAMPLES_PER_KIND = 6
-"""Lines evenly spread, and lines on which systems differ."""
+"""Number of evenly spread lines, and of lines on which systems differ."""
 
 PICTURED, MOST_WORDS = 2, 12
-"""Sentences whose attention is drawn, and words that such a sentence has at most."""
+"""Number of sentences whose attention is drawn, and most words of such a sentence."""
 
 GAP = "[…]"
 """Marks words that a translation leaves out."""
@@ -32,9 +32,9 @@ class Span:
 
     text: str
     missing: bool
-    """The words differ from the reference here, or words of the reference are left out."""
+    """Whether the words differ from the reference, or words of the reference are left out here."""
     different: bool
-    """The same against the first system's translation."""
+    """Whether they differ from the first system's translation in the same sense."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def spread_lines(count: int) -> list[int]:
 def attention_lines(eval_set: EvalSet, language: str) -> list[int]:
     """The first two evenly spread lines that are short enough for a picture, else the shortest of them.
 
-    `language` is that of the sources: words are counted as `num_words` does it.
+    `language` is that of the sources; words are counted by `num_words`.
     """
     sources = {line: eval_set.sources[line] for line in spread_lines(len(eval_set.sources))}
     lengths = {line: num_words(text, language) if text.strip() else 0 for line, text in sources.items()}

@@ -1,4 +1,4 @@
-"""What the report shows of one run."""
+"""Results of one run for the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jointnmt.translator import Translator, attend
 
 @dataclass(frozen=True)
 class ReportedSystem:
-    """A run with everything that the report shows of it."""
+    """A run with everything that the report shows about it."""
 
     run: Path
     experiment: Experiment
@@ -28,7 +28,7 @@ class ReportedSystem:
     learning: LearningCurves
     outputs: RunOutputs
     counts: Sequence[int] | None
-    """Counts of target pieces in the training text; None if that was not found, or has changed."""
+    """Counts of target pieces in the training text; None if the text was not found, or has changed."""
     attention: Mapping[int, Sequence[Panel]]
     """Panels of some lines, by line number from 0; none if source or translation is empty."""
 
@@ -41,7 +41,7 @@ class ReportedSystem:
 def read_system(
     translator: Translator, run: Path, eval_set: EvalSet, attention_lines: Sequence[int], progress: ProgressCallback
 ) -> ReportedSystem:
-    """Compute everything of a run. Errors are those of `run_outputs`; a missing training text is a warning."""
+    """Compute the results of a run. Errors are those of `run_outputs`; a missing training text is a warning."""
     sizes = tuple(side.vocabulary_size for side in (translator.segmentation.source, translator.segmentation.target))
     outputs = run_outputs(translator, run, eval_set, progress)
     return ReportedSystem(

@@ -1,4 +1,4 @@
-"""What a comparison comes to, in words: what differs significantly, and what does not."""
+"""The outcome of a comparison in words: significant differences, and metrics without one."""
 
 from __future__ import annotations
 

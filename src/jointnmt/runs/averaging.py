@@ -48,20 +48,20 @@ def _check_name(path: Path) -> None:
     """Refuse a checkpoint of a validated step that has the name of another.
 
     Raises:
-        ModelError: if its name tells another step than its content.
+        ModelError: if its name gives another step than its content.
     """
     named = re.fullmatch(r"step-(\d+)\.safetensors", path.name)
     values = checkpoint.read_values(path)
     steps = steps_of(values)
     if named and not is_state(values) and steps and steps != [int(named[1])]:
-        raise ModelError(f"{path}: holds the weights after update {steps}: it has got another checkpoint's name.")
+        raise ModelError(f"{path}: holds the weights after update {steps}: it has another checkpoint's name.")
 
 
 def average_into(out: Path, paths: Sequence[Path]) -> None:
     """Write the average of several checkpoints as a weights file for translation.
 
     Raises:
-        ModelError: as `average_checkpoints`, and if they belong to other configurations, segmentations or trainings.
+        ModelError: as in `average_checkpoints`, and if configurations, segmentations or trainings differ.
     """
     weights = average_checkpoints(paths)
     found = [checkpoint.read_values(path) for path in paths]
@@ -84,7 +84,7 @@ def average_into(out: Path, paths: Sequence[Path]) -> None:
 def choose_checkpoints(
     run: Path, best: int | None = None, last: int | None = None, given: Sequence[Path] | None = None
 ) -> list[Path]:
-    """Checkpoints of a run: the `best`, best first; the `last` kept ones, oldest first; or those `given`.
+    """Paths of checkpoints of a run: the `best`, best first; the `last` kept ones, oldest first; or those `given`.
 
     Raises:
         ConfigurationError: if one is given twice.

@@ -1,7 +1,7 @@
 """Checkpoints: safetensors files, written atomically and verified when read; no pickle.
 
 The metadata has one key, `jointnmt` (the order of several would be random, and so the bytes of the file): JSON of
-`version`, `sha256` (of all tensors and values) and `values`, everything that is no tensor.
+`version`, `sha256` (of all tensors and values) and `values`, everything that is not a tensor.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""Of tensors, by their names in the file."""
+"""Tensor types by their names in the file."""
 
 
 class DamagedCheckpointError(ModelError):
-    """A checkpoint that was read and is not what was written: nothing is lost if it is deleted."""
+    """A checkpoint with other content than was written, so that it may be deleted."""
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
@@ -83,10 +83,10 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The file, whose errors while it is read become those of a model.
+    """The open file, with errors of reading turned into `ModelError`.
 
-    safetensors and then PyTorch open it by its name; by that of a descriptor both get the same file, even if a training
-    puts another in its place in between.
+    safetensors and then PyTorch open it by name; by the name of a descriptor both get the same file, even if a training
+    replaces it in between.
     """
     try:
         with path.open("rb") as held, safetensors.safe_open(f"/dev/fd/{held.fileno()}", framework="pt") as file:
@@ -104,16 +104,16 @@ def _header(file: Any) -> tuple[int, str, dict[str, Any]]:
     header = json.loads((file.metadata() or {})[HEADER])
     version, digest, values = header["version"], header["sha256"], header["values"]
     if not (isinstance(version, int) and isinstance(digest, str) and isinstance(values, dict)):
-        raise TypeError("the header holds other things than it should")
+        raise TypeError("the header has values of wrong types")
     return version, digest, values
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a checkpoint says that it holds: nothing of the size of a tensor is read."""
+    """The contents that a checkpoint's header lists, read without any tensor."""
 
     tensors: dict[str, tuple[torch.dtype | None, tuple[int, ...]]]
-    """Type (None: one that models do not have) and shape by name."""
+    """Type (None: not a type of models) and shape by name."""
     values: dict[str, Any]
 
 

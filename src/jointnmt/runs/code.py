@@ -1,4 +1,4 @@
-"""The code that computes a model: what results depend on besides weights, configuration and versions of packages."""
+"""Digest of the code that computes a model, on which results depend like on weights, configuration and packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".py", ".cpp", ".h")
 
 
 def code_digest(model: nn.Module, parts: Sequence[str]) -> str:
-    """SHA-256 of these parts of the package, and of the modules that the model's classes are defined in."""
+    """SHA-256 of these parts of the package, and of the modules that define the model's classes."""
     own = chain.from_iterable((PACKAGE / part).rglob("*") for part in parts)
     modules = {type(module).__module__ for module in model.modules()}
     others = (getattr(sys.modules[name], "__file__", None) for name in modules if not name.startswith("torch."))

@@ -1,4 +1,4 @@
-"""The RUN directory: its files, what they are called, and its configuration."""
+"""The RUN directory: names of its files, and its configuration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from jointnmt.runs.states import SavedStates
 from jointnmt.shipped import CONFIGURATION_FILE, WEIGHTS_FILE, locate_run
 
 END = "...\n"
-"""The mark of YAML that ends `experiment.yaml`: a file without it may have been cut short."""
+"""YAML's end mark, the last line of `experiment.yaml`: a file without it may be truncated."""
 
 
 class RunDirectory:
-    """Paths in a RUN directory; `training.directory` is what a training writes there.
+    """Paths in a RUN directory; `training.directory` writes it during a training.
 
     `experiment.yaml` (resolved configuration), `segmentation/`, `model.safetensors` (weights for translation),
     `checkpoints/` (the last state, the one before it, and the best weights), `log.jsonl`, `tensorboard/`,
@@ -43,10 +43,10 @@ class RunDirectory:
         write_text(self.experiment, experiment.to_yaml() + END)
 
     def read_experiment(self) -> Experiment:
-        """The configuration, which was resolved: it extends nothing, and lacks no key.
+        """The resolved configuration, which extends nothing and has every key.
 
         Raises:
-            ConfigurationError: if it is not valid, or has been cut short.
+            ConfigurationError: if it is invalid or truncated.
         """
         values = read_yaml(self.experiment)
         if "extends" in values:
@@ -56,7 +56,7 @@ class RunDirectory:
         is_whole = self.experiment.read_bytes().rstrip().endswith(END.strip().encode())
         if not is_whole and any(is_bound(checkpoint.read_values(path)) for path in (self.model, self.states.last)):
             raise ConfigurationError(
-                f"{self.experiment}: was cut short: its last line, `{END.strip()}`, is missing, and other lines may be."
+                f"{self.experiment}: is truncated: its last line, `{END.strip()}`, is missing, and others may be."
             )
         return Experiment.parse(values, origin=str(self.experiment))
 
@@ -69,7 +69,7 @@ class RunDirectory:
         return self.checkpoints / f"step-{step:08d}.safetensors"
 
     def translations(self, step: int, event: str) -> Path:
-        """The translations of the validation text: of a validation, or of the average at the end."""
+        """Path of the translations of the validation text, from a validation or the average at the end."""
         return self.validation / (f"step-{step:08d}.txt" if event == "validation" else f"{event}.txt")
 
     def is_trained(self) -> bool:
@@ -77,6 +77,6 @@ class RunDirectory:
         return self.model.exists() or any(self.checkpoints.glob("*.safetensors"))
 
     def owns(self, path: Path) -> bool:
-        """Whether a path is of what a training goes on from, or its models are read by; the weights are not."""
+        """Whether a path is one that a training resumes from or loading needs, apart from the weights."""
         kept = (self.experiment, self.segmentation, self.checkpoints, self.log, self.validation, self.versions)
         return any(path.resolve().is_relative_to(each.resolve()) for each in kept)

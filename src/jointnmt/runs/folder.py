@@ -1,4 +1,4 @@
-"""Folders that are whole: at any moment a name stands for all of the old content, or of the new, or for nothing."""
+"""Atomic folders: at any moment a name refers to the complete old content, the complete new one, or nothing."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 from jointnmt.errors import ConfigurationError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-"""Of Linux's renameat2."""
+"""Constants of Linux's renameat2."""
 
 
 @contextmanager
 def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of `folder` at the end, or is deleted after an error.
+    """A new folder to write into, which replaces `folder` at the end, or is deleted after an error.
 
-    It lies beside `folder`, hidden; a killed process leaves it there. What `folder` holds besides `parts` is in it from
-    the beginning, as links to the same files: such files are to be replaced, not written into. A folder that cannot be
+    It is hidden beside `folder`; a killed process leaves it there. Entries of `folder` other than `parts` are linked
+    into it from the beginning: such files must be replaced, not written into. A folder that cannot be
     renamed, such as the root of a volume, is replaced entry by entry.
 
     Args:
-        folder: may exist; its parents are made.
-        parts: names in the folder that are written anew.
+        folder: the folder, which may exist; its parents are created.
+        parts: names in the folder that are written again.
     """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -53,13 +53,13 @@ def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A path beside `folder` to make a folder at, which gets that name at the end, or is deleted after an error.
+    """A path beside `folder` for a new folder, which gets that name at the end, or is deleted after an error.
 
     Raises:
-        ConfigurationError: if `folder` is there already, and not empty.
+        ConfigurationError: if `folder` exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"{folder}: is there already, and not empty. Choose another folder, or delete it.")
+        raise ConfigurationError(f"{folder}: exists and is not empty. Choose another folder, or delete it.")
     folder = folder.resolve()  # `.` has no name
     unfinished = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -73,7 +73,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def _copy(path: Path, to: Path) -> None:
-    """Copy a file, a link or a folder; files on the same disk take no room."""
+    """Copy a file, a link or a folder; files on the same disk are linked."""
     if path.is_dir() and not path.is_symlink():
         shutil.copytree(path, to, symlinks=True, copy_function=_link)
     else:
@@ -89,7 +89,7 @@ def _link(path: str, to: str) -> str:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Let two files or folders have each other's name, at once where the system can; `old` may be missing."""
+    """Exchange the names of two files or folders, atomically where the system can; `old` may be missing."""
     if not os.path.lexists(old):
         new.rename(old)
         return

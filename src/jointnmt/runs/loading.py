@@ -32,7 +32,7 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
     if not weights.is_file():
         raise ModelError(
             f"{weights}: is missing: no validation of this training has chosen weights yet. Resume the training, or "
-            "make the file from its checkpoints with jointnmt average."
+            "create the file from its checkpoints by jointnmt average."
         )
     segmentation = Segmentation.load(files.segmentation)
     outline = checkpoint.read_outline(weights)
@@ -64,10 +64,10 @@ def read_experiment(run: Path) -> Experiment:
 
 
 def check_outline(model: TranslationModel, outline: checkpoint.Outline, path: Path) -> None:
-    """Refuse a file of weights, at `path`, that are not those of a model, which may be on the meta device.
+    """Refuse a file of weights at `path` that do not fit a model, which may be on the meta device.
 
     Raises:
-        ModelError: if names or shapes differ from the model's, or a type from the one that the file was written with.
+        ModelError: if names or shapes differ from the model's, or a type from that of the file's stated precision.
     """
     given = weights_of_state(outline.tensors) if is_state(outline.values) else outline.tensors
     given = with_tied(given, outline.values, path)
@@ -80,16 +80,16 @@ def check_outline(model: TranslationModel, outline: checkpoint.Outline, path: Pa
     wrong = [f"{name} is {given[name][0]} instead of {of[0]}" for name, of in expected.items() if given[name] != of]
     if wrong:
         raise ModelError(
-            f"{path}: holds tensors of another type than was written: {'; '.join(wrong[:3])}. Copy the file again, or "
+            f"{path}: holds tensors of another type than it states: {'; '.join(wrong[:3])}. Copy the file again, or "
             "train again."
         )
 
 
 def _require_equal(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], path: Path) -> None:
-    """Refuse other names or shapes than the expected.
+    """Refuse other names or shapes than expected.
 
     Raises:
-        ModelError: naming the first of them.
+        ModelError: naming the first ones.
     """
     wrong = [
         f"{name} is {given.get(name, 'missing')} instead of {expected.get(name, 'nothing')}"
@@ -118,7 +118,7 @@ def choose_device(device: str) -> torch.device:
         return place
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
-        why = "PyTorch knows none of this name" if why.startswith("Expected one of") else why  # it names two dozen
+        why = "PyTorch has none of this name" if why.startswith("Expected one of") else why  # PyTorch lists two dozen
         raise ConfigurationError(
             f"The device {device!r} cannot be used here ({why}). Choose auto, cpu, or cuda where there is a GPU."
         ) from error

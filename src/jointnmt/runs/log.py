@@ -17,11 +17,11 @@ from jointnmt.files import write_text
 logger = logging.getLogger(__name__)
 
 NUMBERS = ("perplexity", "nll", "bleu", "loss", "seconds", "epoch")
-"""What readers of a log compute with."""
+"""Keys with numbers that readers of a log compute with."""
 
 
 class RunLog:
-    """Writes records to `log.jsonl`, and their numbers to TensorBoard; every record stands there once.
+    """Writes records to `log.jsonl`, and their numbers to TensorBoard, each exactly once.
 
     Args:
         log: the JSON-lines file. Records after `step`, second ones of the same event and step, and an incomplete last
@@ -40,7 +40,7 @@ class RunLog:
             with extra("train"):
                 from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-            # The events of this step are forgotten, too, as some of them come again, and those that do not are added.
+            # The events of this step are purged, too, as some of them are logged again; the others are added below.
             resumes = any(tensorboard.glob("events.*"))  # from update 0 if it was killed before its first save
             self._writer = SummaryWriter(str(tensorboard), purge_step=step if resumes else None)
             for record in kept.values():
@@ -87,13 +87,13 @@ class _Line:
     number: int
     text: bytes
     record: dict[str, Any] | None
-    """None: it is damaged."""
+    """Content of the line; None: damaged."""
 
 
 def read_records(log: Path) -> list[dict[str, Any]]:
     """The records of a log; damaged lines are counted in a warning.
 
-    A last line that is cut short is left out silently: a training may be writing it, or was killed at it.
+    A truncated last line is left out silently: a training may be writing it, or was killed while it did.
     """
     lines = list(_lines(log))
     damaged = [line for line in lines if line.record is None]
@@ -102,7 +102,7 @@ def read_records(log: Path) -> list[dict[str, Any]]:
 
 
 def validations(log: Path, of_steps: list[int] | None = None) -> list[dict[str, Any]]:
-    """The records of validations, and of averages at the end; `of_steps`: those of the weights of these updates."""
+    """The records of validations, and of averages at the end; with `of_steps`, only for weights of these updates."""
     records = [record for record in read_records(log) if record["event"] in ("validation", "average")]
     return [each for each in records if of_steps is None or each.get("steps", [each["step"]]) == of_steps]
 
@@ -117,7 +117,7 @@ def _cut_back(log: Path, step: int, again: Collection[str]) -> dict[tuple[Any, .
         if record is None:
             damaged.append(line)
             continue
-        # Gates of older versions do not tell whether they are those of the validation or of the average at its step.
+        # Gates of older versions do not state whether they belong to the validation or to the average at its step.
         of = line.text if record["event"] == "gates" else record.get("steps")
         identity = record["event"], record["step"], str(of)
         repeated = record["step"] == step and _origin(record) in again
@@ -135,7 +135,7 @@ def _cut_back(log: Path, step: int, again: Collection[str]) -> dict[tuple[Any, .
 
 
 def _origin(record: dict[str, Any]) -> str:
-    """The event that a record belongs to: gates are those of a validation or of an average."""
+    """The event that a record belongs to: gates belong to a validation or to an average."""
     if record["event"] != "gates":
         return str(record["event"])
     return "average" if "steps" in record else "validation"
@@ -150,7 +150,7 @@ def _lines(log: Path) -> Iterator[_Line]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """The record of a line, None if it holds none that readers could compute with."""
+    """The record of a line; None if it is not a valid record."""
     try:
         record = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):

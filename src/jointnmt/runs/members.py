@@ -1,4 +1,4 @@
-"""The runs that a command is given in the place of one: an ensemble."""
+"""Ensembles on the command line: several runs in place of one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.shipped import locate_run
 
 SIGN = "+"
-"""Joins the runs of an ensemble."""
+"""Separator of the runs of an ensemble."""
 
 
 def members_of(run: Path) -> list[Path]:
-    """The directories that a RUN of a command names: one, or several as A+B+C, an ensemble.
+    """The directories that a command's RUN names: one, or several of an ensemble, A+B+C.
 
     Raises:
-        ConfigurationError: if a name between two signs is missing.
+        ConfigurationError: if a name between two separators is missing.
         ModelError: if the package has no model of this name.
     """
     parts = str(run).split(SIGN)

@@ -1,4 +1,4 @@
-"""A copy of a RUN directory at an address of fsspec, for machines that come without its files."""
+"""A copy of a RUN directory at an fsspec address, for machines that start without its files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LAST = "checkpoints/last.safetensors"
 
 
 class Mirror:
-    """A copy that is whole at any moment: of the last state that was pushed.
+    """A copy of the last state that was pushed, complete at any moment.
 
-    Contents lie under their hashes. A list of names and hashes, written last, says what the RUN directory has; contents
-    that it does not name are deleted after it.
+    Contents are stored under their hashes. A list of names and hashes, written last, states the files of the RUN
+    directory; contents that it does not name are deleted afterwards.
     """
 
     def __init__(self, address: str) -> None:
@@ -48,11 +48,11 @@ class Mirror:
         return self._folder.lies_in(run)
 
     def newest_step(self) -> int:
-        """The update of the state that is here; -1 if there is none."""
+        """The update of the stored state; -1 if there is none."""
         return self._list()[0]
 
     def experiment(self) -> str:
-        """The configuration of the training that is here.
+        """The configuration of the stored training.
 
         Raises:
             ModelError: if it is missing or damaged.
@@ -60,17 +60,17 @@ class Mirror:
         return self._content(self._list()[1].get(CONFIGURATION_FILE, ""), CONFIGURATION_FILE).decode()
 
     def push(self, run: Path, step: int) -> None:
-        """Copy a RUN directory, whose newest state is of this update; what is here already is not sent again.
+        """Copy a RUN directory with a newest state of this update; contents already stored are not sent again.
 
         Raises:
-            ConfigurationError: if either cannot be read, or this cannot be written, whatever the file system raises.
+            ConfigurationError: if either cannot be read, or the mirror cannot be written, whatever the error.
         """
         try:
             self._push(run, step)
         except OSError as error:
             raise ConfigurationError(
                 f"{error.filename or run}: cannot be copied to {self.address}: {reason(error)}. Check that it can be "
-                "read; the same command then goes on."
+                "read; the same command then continues."
             ) from error
 
     def _push(self, run: Path, step: int) -> None:
@@ -90,12 +90,12 @@ class Mirror:
             self._folder.delete(f"{CONTENTS}/{digest}")
 
     def pull(self, run: Path) -> None:
-        """Make a RUN directory what it was when it was pushed.
+        """Restore a RUN directory as it was pushed.
 
-        What makes it a RUN comes first, and its newest state, which stands for the rest, last.
+        The files that make it a RUN are written first, and its newest state, which implies the rest, last.
 
         Raises:
-            ModelError: if something is missing or damaged here.
+            ModelError: if a part of the mirror is missing or damaged.
         """
         step, named = self._list()
         for name in sorted(named, key=lambda name: (name == LAST, name != CONFIGURATION_FILE)):
@@ -118,7 +118,7 @@ class Mirror:
             values = json.loads(content)
             named = {str(name): str(digest) for name, digest in values["files"].items()}
             if outside := [name for name in named if name.startswith("/") or ".." in name.split("/")]:
-                raise ValueError(f"{outside[0]!r} is no file of a RUN")
+                raise ValueError(f"{outside[0]!r} is not a file of a RUN")
             return int(values["step"]), named
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ModelError(f"{self.address}: {LIST} is damaged ({error}). Choose another address.") from error
@@ -130,7 +130,7 @@ class Mirror:
         return content
 
     def _hash(self, path: Path) -> str:
-        """SHA-256 of a file; computed once for each file that is not written into."""
+        """SHA-256 of a file; computed once while the file does not change."""
         facts = path.stat()
         key = facts.st_ino, facts.st_mtime_ns, facts.st_size
         if key not in self._hashes:
@@ -139,7 +139,7 @@ class Mirror:
 
 
 def _files(run: Path) -> Iterator[Path]:
-    """All but what is hidden: locks, and files that are not whole yet."""
+    """All files except hidden ones: locks, and incomplete files."""
     for path in run.rglob("*"):
         if path.is_file() and not any(part.startswith(HIDDEN) for part in path.relative_to(run).parts):
             yield path

@@ -1,8 +1,7 @@
-"""What binds the parts of a trained model to each other: its weights, its configuration and its segmentation.
+"""Consistency of the parts of a trained model: weights, configuration and segmentation.
 
-A file of weights carries, among its values and so under its checksum, what of the configuration decides the model's
-output, and a hash of the segmentation. Weights with another configuration or other pieces would translate, and
-translate wrongly.
+The values of a file of weights, and so its checksum, include the settings that determine the model's output, and a hash
+of the segmentation. With another configuration or other pieces, weights would translate without an error, but wrongly.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from jointnmt.text.segmentation import hash_files
 logger = logging.getLogger(__name__)
 
 PARTS = "parts"
-"""Of the values of a checkpoint."""
+"""Key in the values of a checkpoint."""
 
 
 class DecidingConfig(Config):
-    """What of an experiment's configuration decides the output of its model."""
+    """The settings of an experiment that determine the output of its model."""
 
     source_language: str
     target_language: str
@@ -48,7 +47,7 @@ class Parts:
 
     @classmethod
     def of(cls, experiment: Experiment, segmentation: Path) -> Self:
-        """Of an experiment and the folder of its segmentation.
+        """The parts of an experiment and the folder of its segmentation.
 
         Raises:
             ModelError: if a file of the segmentation is missing.
@@ -63,15 +62,15 @@ class Parts:
         return cls(configuration, hash_files(segmentation))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"configuration": self.configuration.plain(), "segmentation": self.segmentation}
 
     def check(self, values: Mapping[str, Any], weights: Path) -> None:
-        """Refuse weights that belong to other parts; older weights, which do not tell, are warned of.
+        """Refuse weights that belong to other parts; older weights, which do not state theirs, give a warning.
 
         Args:
-            values: of the checkpoint.
-            weights: its path. Messages name the other parts as they lie in its RUN directory.
+            values: values of the checkpoint.
+            weights: path of the checkpoint. Messages name the other parts as in its RUN directory.
 
         Raises:
             ModelError: naming the part.
@@ -85,32 +84,32 @@ class Parts:
             segmentation = str(stored["segmentation"])
         except (ConfigurationError, TypeError, KeyError, ValueError) as error:
             raise ModelError(
-                f"{weights}: tells nothing that this version understands of the configuration it belongs to ({error}). "
+                f"{weights}: states its configuration in a form that this version does not understand ({error}). "
                 "Update jointnmt, or save the model again."
             ) from error
         if changed := differences(configuration.plain(), self.configuration.plain()):
             raise ModelError(
                 f"experiment.yaml is not the configuration that {weights} was trained with: {in_words(changed)}. "
-                "The model would translate otherwise than it was trained to. Bring the old file back; settings of a "
-                "translation are options of `translate`, and of a server `--set search.KEY=VALUE`."
+                "The model would translate differently. Restore the old file; to change the search, use the options "
+                "of `translate`, and for a server `--set search.KEY=VALUE`."
             )
         if segmentation != self.segmentation:
             raise ModelError(
-                f"segmentation/ is not the segmentation that {weights} was trained with: its files have another "
-                "content. Bring the old files back, or copy the whole model again."
+                f"segmentation/ is not the segmentation that {weights} was trained with: its files have other "
+                "content. Restore the old files, or copy the whole model again."
             )
 
 
 def is_bound(values: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint with these values tells what it belongs to."""
+    """Whether a checkpoint with these values states its configuration and segmentation."""
     return PARTS in values
 
 
 @cache
 def _warn_of_unbound(weights: Path) -> None:
-    """Once for each file."""
+    """Warn once for each file."""
     logger.warning(
-        "%s: does not tell which configuration and segmentation it belongs to, as older versions wrote it: whether "
-        "those beside it are the right ones was not checked. `save_pretrained` writes a model that tells.",
+        "%s: does not state its configuration and segmentation, as it was written by an older version, so those beside "
+        "it were not checked. `save_pretrained` writes a model that states them.",
         weights,
     )

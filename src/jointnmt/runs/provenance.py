@@ -1,4 +1,4 @@
-"""Which training a checkpoint is of: another one's, of a model that fits as well, would give other weights silently."""
+"""Provenance of checkpoints: one of another training with a model of the same shape would be used silently."""
 
 from __future__ import annotations
 
@@ -32,27 +32,28 @@ MAY_CHANGE = (
 """Keys that may change when a training resumes: they affect neither updates nor the choice of checkpoints so far."""
 
 TRAINING = "training"
-"""Of the values of a checkpoint."""
+"""Key in the values of a checkpoint."""
 
 START = "from"
-"""Of what makes a training that one: the hash of the weights of `training.from`, wherever they are now."""
+"""Key in the provenance: hash of the weights of `training.from`, wherever they are now."""
 
 WEIGHTS = "weights"
-"""Likewise: those of the training texts, unless all are 1."""
+"""Key in the provenance: weights of the training texts, unless all are 1."""
 
 _SECTIONS = ("seed", "batches", "training", "validation")
-"""Of a configuration. `runs.parts` compares what decides the output, a state the fingerprint of its data."""
+"""Sections of the configuration in the provenance. `runs.parts` compares those that determine the output, and a state
+the fingerprint of its data."""
 
 
 class Changes(NamedTuple):
-    """What a configuration changes when a training resumes by it, by key, as `differences` tells."""
+    """Changes of the configuration when a training resumes, by key, as lines of `differences`."""
 
     allowed: dict[str, str]
     forbidden: dict[str, str]
 
 
 def changes(old: Mapping[str, Any], new: Experiment) -> Changes:
-    """What `new` changes in the plain values `old`; its `precision: auto` is whatever the old one has found."""
+    """The changes from the plain values `old` to `new`; `precision: auto` equals the precision chosen before."""
     changed = differences_by_key(old, new.plain())
     if new.training.precision == "auto":
         changed.pop("training.precision", None)
@@ -61,7 +62,7 @@ def changes(old: Mapping[str, Any], new: Experiment) -> Changes:
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:
-    """What of a configuration makes a training that one and no other, as JSON-compatible values."""
+    """The settings that identify a training, as JSON-compatible values."""
     plain = {name: value for name, value in experiment.plain().items() if name in _SECTIONS}
     for name in MAY_CHANGE:
         section, _, key = name.partition(".")
@@ -74,24 +75,23 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
 
 
 def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint of another training; what older versions wrote does not tell.
+    """Refuse a checkpoint of another training; those of older versions do not state theirs.
 
     Args:
-        values: of the checkpoint.
-        expected: the `provenance` that it should have; empty: not known.
-        path: of the checkpoint.
+        values: values of the checkpoint.
+        expected: the `provenance` that it should have; empty: unknown.
+        path: path of the checkpoint.
 
     Raises:
         ModelError: naming the difference.
     """
     stored = values.get(TRAINING, {})
     if not isinstance(stored, dict):
-        raise ModelError(f"{path}: does not tell which training it is of. Bring the right file back, or train again.")
+        raise ModelError(f"{path}: does not state its training. Restore the right file, or train again.")
     if not (stored and expected):
         return
     one, other = ({WEIGHTS: 1.0, **told} for told in (stored, expected))
-    if changed := differences(merged(other, one), merged(one, other)):  # a key that one version lacks is none
+    if changed := differences(merged(other, one), merged(one, other)):  # keys missing in one version do not count
         raise ModelError(
-            f"{path}: is a checkpoint of another training: {in_words(changed)}. Bring the right file back, or "
-            "train again."
+            f"{path}: is a checkpoint of another training: {in_words(changed)}. Restore the right file, or train again."
         )

@@ -22,9 +22,9 @@ class Selection:
     stale: int = 0
 
     def add(self, scored: ScoredCheckpoint, keep: int, counts: bool = True) -> Selection:
-        """The selection after one more validation; of equal scores the earlier step wins.
+        """The selection after one more validation; with equal scores the earlier step wins.
 
-        Unless it `counts`, a validation that is no better leaves none stale.
+        Unless it `counts`, a validation without improvement does not increase `stale`.
         """
         improved = not self.best or scored.score > self.best[0].score
         ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))
@@ -32,12 +32,12 @@ class Selection:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps of the best checkpoints, best first: of those with a finite score, if there are any."""
+        """The steps of the best checkpoints, best first; only those with a finite score, if there are any."""
         finite = [scored for scored in self.best if math.isfinite(scored.score)]
         return tuple(scored.step for scored in finite or self.best)
 
     def plain(self) -> dict[str, object]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {"best": [[scored.step, scored.score] for scored in self.best], "stale": self.stale}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a training resumes from: its last state, and the one before it."""
+"""The states from which a training resumes: the last one, and the one before it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoredState(NamedTuple):
 
 
 class SavedStates:
-    """The files of both in a folder of checkpoints."""
+    """The files of the last two states in a folder of checkpoints."""
 
     def __init__(self, checkpoints: Path) -> None:
         self._checkpoints = checkpoints
@@ -34,22 +34,22 @@ class SavedStates:
         self.previous = checkpoints / "previous.safetensors"
 
     def exist(self) -> bool:
-        """Whether there is one to resume from, damaged or not."""
+        """Whether there is a state to resume from, damaged or not."""
         return self.last.exists() or self.previous.exists()
 
     def newest_step(self) -> int:
-        """The update of the newest state, which may be damaged; -1 if there is none that tells.
+        """The update of the newest state, which may be damaged; -1 if no state gives it.
 
         Raises:
-            ModelError: if one is there that cannot be read: it may be the newest.
+            ModelError: if a state exists but cannot be read, as it may be the newest.
         """
         return max((_step_of(values) for values in self._values()), default=-1)
 
     def steps_kept(self) -> set[int]:
-        """The updates whose weights, in files of their own, a training that resumes from either of them needs.
+        """The updates whose separate weight files a training that resumes from either state needs.
 
         Raises:
-            ModelError: if one of them is there and cannot be read: it may need any.
+            ModelError: if a state exists but cannot be read, as it may need any.
         """
         steps = set[int]()
         for values in self._values(skip_damaged=False):
@@ -59,7 +59,7 @@ class SavedStates:
         return steps
 
     def _values(self, skip_damaged: bool = True) -> Iterator[dict[str, Any]]:
-        """Those of each state that is there, not verified.
+        """The values of each existing state, not verified.
 
         Raises:
             ModelError: if one cannot be read, or is damaged, unless those are skipped.
@@ -81,10 +81,10 @@ class SavedStates:
     def read(self, remove_damaged: bool = False) -> StoredState | None:
         """The newest undamaged state; None if there is no state.
 
-        Only the holder of the lock may remove damaged newer states: others may read while one is written.
+        Only the holder of the lock may remove damaged newer states, as others may read while one is written.
 
         Raises:
-            ModelError: if all states are damaged; or if one cannot be read that may be whole, and would be removed.
+            ModelError: if all states are damaged; or if one that would be removed cannot be read but may be intact.
         """
         damaged: list[Path] = []
         for path in (self.last, self.previous):
@@ -94,17 +94,17 @@ class SavedStates:
             except ModelError as error:
                 if isinstance(error.__cause__, FileNotFoundError):  # none yet, or a training is renaming it
                     continue
-                if remove_damaged and not isinstance(error, DamagedCheckpointError):  # going on would overwrite it
+                if remove_damaged and not isinstance(error, DamagedCheckpointError):  # resuming would overwrite it
                     raise ModelError(
-                        f"{error} The training does not go on from an older state, as this one may be whole: make the "
-                        "file readable, or delete it to resume from the state before it."
+                        f"{error} The training does not resume from an older state, as this one may be intact: make "
+                        "the file readable, or delete it to resume from the state before it."
                     ) from error
                 logger.warning("%s", error)
                 damaged.append(path)
                 continue
             for other in damaged:
                 if remove_damaged:
-                    other.unlink(missing_ok=True)  # or the next save would keep it as the previous state
+                    other.unlink(missing_ok=True)  # otherwise the next save would keep it as the previous state
                 logger.warning("%s: resuming from the state before it", other)
             return state
         if damaged:
@@ -122,11 +122,11 @@ def _check_is_state(values: Mapping[str, Any], path: Path) -> None:
         DamagedCheckpointError: if a training cannot resume from a checkpoint with these values.
     """
     if not is_state(values):
-        raise DamagedCheckpointError(f"{path}: holds no state of a training, as it has got another checkpoint's name.")
+        raise DamagedCheckpointError(f"{path}: holds no state of a training: it has another checkpoint's name.")
 
 
 def _step_of(values: Mapping[str, Any]) -> int:
-    """The update of a state with these values, which were not verified; -1 if they do not tell."""
+    """The update of a state with these unverified values; -1 if they do not give it."""
     try:
         return int(position_of(values)["step"])
     except (LookupError, TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Folders of results, on a disk or in an object store: whatever fsspec has an address for."""
+"""Folders of results on a disk, in an object store, or at any other fsspec address."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jointnmt.errors import ConfigurationError, JointNMTError, MissingPackageErr
 from jointnmt.files import publish
 
 PUT_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"}
-"""Object stores, where a file appears when all of it has come; elsewhere, as by SFTP, it grows."""
+"""Object stores, where a file appears only when it is complete; elsewhere, such as by SFTP, it grows."""
 HIDDEN = "."
-"""Begins the name of a file that is not whole yet."""
+"""First character of the name of an incomplete file."""
 
 
 def file_system(address: str) -> tuple[Any, str]:
@@ -33,15 +33,15 @@ def file_system(address: str) -> tuple[Any, str]:
         raise MissingPackageError(f"{address}: {error}. It is a package of fsspec: install it by pip.") from error
     except ValueError as error:
         raise ConfigurationError(
-            f"{address}: is no address that fsspec knows ({error}). Name a local path, or one such as s3://BUCKET/PATH."
+            f"{address}: is not an fsspec address ({error}). Name a local path, or one such as s3://BUCKET/PATH."
         ) from error
     return fs, path
 
 
 class Folder:
-    """A folder whose files are whole at any moment: each is written under another name, or put as one object.
+    """A folder with complete files at any moment: each is written under another name, or put as one object.
 
-    Two processes that `create` the same file at once may both succeed where there are neither links nor object stores.
+    Two processes that `create` the same file at once may both succeed if there are neither links nor object stores.
     """
 
     def __init__(self, address: str) -> None:
@@ -51,11 +51,11 @@ class Folder:
         self._local, self._puts_whole = "file" in protocols, bool(protocols & PUT_WHOLE)
 
     def lies_in(self, path: Path) -> bool:
-        """Whether this is a folder of a local one, or that one itself."""
+        """Whether this is a local folder itself, or within it."""
         return self._local and Path(self._path).resolve().is_relative_to(path.resolve())
 
     def names(self, under: str = "") -> set[str]:
-        """The files, or those of a folder in it; none if there is no such folder."""
+        """Names of the files, or of those in a subfolder; empty if there is no such folder."""
         folder = self._at(under)
         with _naming(self, under or "the folder", "listed"):
             self._fs.invalidate_cache()
@@ -72,12 +72,12 @@ class Folder:
         return None
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file, and it is whole."""
+        """Whether there is such a file, which is then complete."""
         with _naming(self, name, "read"):
             return bool(self._fs.exists(self._at(name)))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, in the place of one of this name."""
+        """Write a file, replacing one of this name."""
         with _naming(self, name):
             if not self._local:
                 self._put(name, data)
@@ -86,7 +86,7 @@ class Folder:
                 publish(temporary, Path(self._at(name)))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file unless there is one of this name; whether it was written."""
+        """Write a file unless there is one of this name; returns whether it was written."""
         with _naming(self, name), suppress(FileExistsError):
             if self._puts_whole:
                 self._fs.pipe_file(self._at(name), data, mode="create")
@@ -102,12 +102,12 @@ class Folder:
         return False
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there and this is allowed."""
+        """Delete a file, if it exists and may be deleted."""
         with suppress(Exception):  # of each file system its own
             self._fs.rm_file(self._at(name))
 
     def tidy(self) -> None:
-        """Delete what killed writers have left unfinished."""
+        """Delete the unfinished files of killed writers."""
         for name in () if self._puts_whole else self.names():
             if name.startswith(HIDDEN):
                 self.delete(name)
@@ -116,7 +116,7 @@ class Folder:
         return f"{self._path.rstrip('/')}/{name}".rstrip("/")
 
     def _put(self, name: str, data: bytes) -> None:
-        """Write a file elsewhere than on a disk."""
+        """Write a file to a file system other than a local disk."""
         if self._puts_whole:
             self._fs.pipe_file(self._at(name), data)
             return
@@ -130,7 +130,7 @@ class Folder:
 
     @contextmanager
     def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
-        """A file with this content under a name of its own, which is gone at the end."""
+        """A temporary file with this content, which is deleted at the end."""
         path = Path(self._at(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(self._path, f"{HIDDEN}{path.name}.{secrets.token_hex(4)}")
@@ -143,7 +143,7 @@ class Folder:
 
 @contextmanager
 def _naming(folder: Folder, name: str, what: str = "written") -> Iterator[None]:
-    """Say which file could not be read or written; object stores raise more than an `OSError`.
+    """Name the file that could not be read or written; object stores raise more than `OSError`.
 
     Raises:
         ConfigurationError: instead of the system's error.
@@ -155,5 +155,5 @@ def _naming(folder: Folder, name: str, what: str = "written") -> Iterator[None]:
     except Exception as error:
         raise ConfigurationError(
             f"{folder.address}: {name} cannot be {what}: {reason(error) or type(error).__name__}. Check the address, "
-            "the permissions and the free space; the same command then goes on."
+            "the permissions and the free space; the same command then continues."
         ) from error

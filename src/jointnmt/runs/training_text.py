@@ -1,4 +1,4 @@
-"""The texts of a run as they are on this machine, if they are the ones that it was trained and validated on."""
+"""The training and validation texts of a run, if they are unchanged on this machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from jointnmt.text.segmentation import Segmentation
 def open_text_of_run(run: Path, data: DataConfig, segmentation: Segmentation, which: Which = "train") -> TokenStore:
     """The store of a run's training or validation text.
 
-    A state of the training knows the fingerprint of both. Without one, files are taken as they are. Models of the
-    package find the bundled corpus; the text of another shared model, which does not say where it was, is not found.
+    A state of the training has the fingerprints of both; without a state, files are not checked. Models of the package
+    use the bundled corpus; the text of another shared model, which does not state its place, is not found.
 
     Args:
         run: the RUN directory.
-        data: of its configuration.
-        segmentation: of the run.
-        which: of its texts.
+        data: data section of its configuration.
+        segmentation: the run's segmentation.
+        which: training or validation text.
 
     Raises:
         ConfigurationError: if the run has no such text.
-        DataError: if its files are not there, or are others than in the training.
+        DataError: if its files do not exist, or differ from those of the training.
     """
     directory = RunDirectory(run)
     corpus = _bundled_corpus(directory.path)
@@ -39,19 +39,19 @@ def open_text_of_run(run: Path, data: DataConfig, segmentation: Segmentation, wh
     elif known is None and data.root == Path() and getattr(data, which):
         names = ", ".join(str(path) for text in getattr(data, which) for path in text.files)
         raise DataError(
-            f"{run}: does not say where its data.{which} ({names}) is, as it is on shared models. If you have the very "
-            f"files, put their folder down as data.root in {directory.experiment}."
+            f"{run}: does not state where its data.{which} ({names}) is, like all shared models. If you have these "
+            f"files, enter their folder as data.root in {directory.experiment}."
         )
     if known is not None and text_fingerprint(data, segmentation, which) != known:
         raise DataError(
             f"{run}: the files of its data.{which}, in {data.root}, are not those of its training: they have changed "
-            "since. Bring the old ones back."
+            "since. Restore the old ones."
         )
     return build_store(data, segmentation, which)
 
 
 def _bundled_corpus(run: Path) -> Path | None:
-    """The folder of the corpus that a model of the package was trained on; None of other runs."""
+    """The folder of the corpus that a model of the package was trained on; None for other runs."""
     if run.resolve().parent != MODELS.resolve():
         return None
     named = [each for each in BUNDLED.iterdir() if run.resolve().name.startswith(f"{each.name}-")]
@@ -59,7 +59,7 @@ def _bundled_corpus(run: Path) -> Path | None:
 
 
 def _fingerprint(directory: RunDirectory, which: Which) -> str | None:
-    """That of a text, as the last state of the training has it."""
+    """The fingerprint of a text in the last state of the training."""
     key = {"train": "data", "validation": "validation"}[which]
     states = (checkpoint.read_values(path).get(key) for path in (directory.states.last, directory.states.previous))
     return next((each for each in states if isinstance(each, str)), None)

@@ -1,4 +1,4 @@
-"""Weights as they lie in files: whole in a RUN, compact in a folder to share."""
+"""Weights in files: full in a RUN, compact in a folder to share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jointnmt.runs.contents import is_state, stored_precision
 Stored = TypeVar("Stored")
 
 StoredPrecision = Literal["float32", "float16", "bfloat16"]
-"""Of weights in a file. float16 rounds to 11 significant bits, bfloat16 to 8; models compute with what is left."""
+"""Precision of weights in a file. float16 rounds to 11 significant bits, bfloat16 to 8."""
 
 IN_STATE = "model."
-"""Begins the names of the model's weights in a state of training."""
+"""Prefix of the names of the model's weights in a state of a training."""
 
 
 def weights_of_state(named: Mapping[str, Stored]) -> dict[str, Stored]:
-    """What a state has of the model's weights, by their names in the model."""
+    """The model's weights in a state, by their names in the model."""
     return {name.removeprefix(IN_STATE): each for name, each in named.items() if name.startswith(IN_STATE)}
 
 
@@ -32,14 +32,14 @@ def write_compact(
 ) -> None:
     """Write weights in `precision`, tied ones once.
 
-    The values of the file say so: `weights` is the precision, `tied` has for each name that is left out the one that
-    holds its weights. `read_weights` undoes both.
+    The values of the file state this: `weights` is the precision, `tied` maps each omitted name to the one that holds
+    its weights. `read_weights` undoes both.
 
     Args:
-        path: of the file, written atomically.
-        weights: by name, as of `state_dict()`; tied ones share their memory.
-        values: what else the file is to say, such as the updates after which they were taken.
-        precision: of the file.
+        path: path of the file, which is written atomically.
+        weights: weights by name, as from `state_dict()`; tied ones share their memory.
+        values: further values for the file, such as the updates after which the weights were taken.
+        precision: precision of the file.
 
     Raises:
         ConfigurationError: if there is no such precision, or a weight is beyond its range (65,504 for float16).
@@ -70,10 +70,10 @@ def check_precision(precision: str) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The model's weights in a checkpoint or a compact file, by all their names; stored in 16 bits, they are float32.
+    """The model's weights in a checkpoint or a compact file, by all their names; 16-bit ones become float32.
 
     Raises:
-        ModelError: if the file is missing, damaged, or compact in a way that is unknown here.
+        ModelError: if the file is missing, damaged, or in an unknown compact format.
     """
     tensors, values = checkpoint.read(path)
     if is_state(values):
@@ -89,14 +89,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def with_tied(stored: Mapping[str, Stored], values: Mapping[str, Any], path: Path) -> dict[str, Stored]:
-    """What a file of weights has for each name, those included that it leaves out as tied to others.
+    """The entry of a file of weights for each name, including omitted names that are tied to others.
 
     Raises:
         ModelError: if one is tied to weights that are missing.
     """
     tied = values.get("tied", {})
     if not isinstance(tied, dict) or not all(isinstance(other, str) for other in tied.values()):
-        raise ModelError(f"{path}: does not tell by names which weights are tied. Save the model again.")
+        raise ModelError(f"{path}: does not name the tied weights. Save the model again.")
     if missing := sorted(set(tied.values()) - stored.keys()):
         raise ModelError(f"{path}: weights are tied to {missing[0]}, which is missing. Save the model again.")
     return {**stored, **{name: stored[other] for name, other in tied.items()}}
@@ -108,7 +108,7 @@ def _stored(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     rounded = tensor.to(dtype)
     if not torch.equal(rounded.isfinite(), tensor.isfinite()):
         raise ConfigurationError(
-            f"The weights {name} reach {tensor.abs().max():.3g}, beyond what {dtype} holds. Store them in bfloat16 or "
-            "float32."
+            f"The weights {name} reach {tensor.abs().max():.3g}, beyond the range of {dtype}. Store them in bfloat16 "
+            "or float32."
         )
     return rounded

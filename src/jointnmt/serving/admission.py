@@ -1,4 +1,4 @@
-"""From texts that a request brings to sentences for the queue, within the limits."""
+"""From the texts of a request to sentences for the queue, within the limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUOTED = 80
 
 
 def check_texts(texts: Sequence[str], limits: Limits) -> None:
-    """Refuse texts that are no Unicode text, and too many lines, or too long ones.
+    """Refuse invalid Unicode, too many lines, and lines that are too long.
 
     Raises:
         RequestError: quoting the text, or naming the limit.
@@ -29,7 +29,7 @@ def check_texts(texts: Sequence[str], limits: Limits) -> None:
 
 
 def check_lines(lines: Sequence[str], limits: Limits) -> None:
-    """Likewise of texts that are lines; several lines in the place of one are refused.
+    """Refuse lines like `check_texts`, and several lines in place of one.
 
     Raises:
         RequestError: quoting the line, or naming the limit.
@@ -44,7 +44,7 @@ def check_lines(lines: Sequence[str], limits: Limits) -> None:
 
 
 def check_unicode(texts: Sequence[str]) -> None:
-    """Refuse what an escape of JSON may write, but is no text.
+    """Refuse what JSON escapes can express but is not text: surrogates and NUL bytes.
 
     Raises:
         RequestError: quoting the text.
@@ -56,7 +56,7 @@ def check_unicode(texts: Sequence[str]) -> None:
 
 
 def check_surrogates(texts: Sequence[str]) -> None:
-    """Refuse what cannot be answered, as it has no bytes.
+    """Refuse unpaired surrogates, which cannot be encoded in an answer.
 
     Raises:
         RequestError: quoting the text.
@@ -65,7 +65,7 @@ def check_surrogates(texts: Sequence[str]) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            problem = f"{text[:QUOTED]!r} holds an unpaired surrogate, so it is not text. Correct it."
+            problem = f"{text[:QUOTED]!r} holds an unpaired surrogate, so it is not text. Fix it."
             raise RequestError(400, problem) from None
 
 
@@ -82,7 +82,7 @@ def check_lengths(lines: Sequence[str], limits: Limits) -> None:
 
 
 def check_number(lines: Sequence[str], limits: Limits) -> None:
-    """Refuse too many lines, of whatever length.
+    """Refuse too many lines, of any length.
 
     Raises:
         RequestError: naming the limit.
@@ -94,10 +94,10 @@ def check_number(lines: Sequence[str], limits: Limits) -> None:
 def check_cells(
     engine: Engine, sentences: Sequence[Sentence], options: TranslationOptions, limits: Limits
 ) -> list[Sentence]:
-    """The sentences, if each is translated in the memory that it may have.
+    """The sentences, if none needs more memory than is allowed.
 
     Raises:
-        RequestError: if one is not.
+        RequestError: if one does.
     """
     for sentence in sentences:
         if refused := limits.refused_cells(*engine.breadth(sentence.source_tokens, options)):
@@ -108,7 +108,7 @@ def check_cells(
 def check_alignments(
     engine: Engine, sentences: Sequence[Sentence], options: TranslationOptions, limits: Limits
 ) -> None:
-    """Refuse an answer of too many alignment weights, which would keep all others waiting while it is written.
+    """Refuse an answer with too many alignment weights, which would block all other requests while it is written.
 
     Raises:
         RequestError: naming the limit.
@@ -121,7 +121,7 @@ def check_alignments(
         raise RequestError(
             400,
             f"The alignments of {len(sentences)} sentences may have {weights} weights; at most "
-            f"{limits.alignment_weights} are told. Send fewer at once, or ask for a stream of lines.",
+            f"{limits.alignment_weights} are returned. Send fewer at once, or ask for a stream of lines.",
         )
 
 
@@ -131,14 +131,14 @@ async def to_sentences(
     """Sentences with their lengths.
 
     Args:
-        engine: whose tokens are counted.
+        engine: the engine, which counts tokens.
         sources: one sentence each.
         targets: a prefix or a translation for each; None: none.
-        limits: what is refused.
+        limits: the server's limits.
         scored: whether targets are scored, so that their lengths matter too.
 
     Raises:
-        RequestError: if a sentence is too long, is no Unicode text, or lists are not equally long.
+        RequestError: if a sentence is too long, is not valid Unicode, or lists are not equally long.
     """
     _check_pairs(sources, targets)
     texts = [*sources, *(targets or ())]
@@ -148,7 +148,7 @@ async def to_sentences(
 async def to_lines(
     engine: Engine, sources: Sequence[str], prefixes: Sequence[str] | None, limits: Limits, options: TranslationOptions
 ) -> list[list[Sentence]]:
-    """The sentences of each line: one, unless the options say that it is split.
+    """The sentences of each line: one, unless the options split it.
 
     Raises:
         RequestError: if a line is refused, there are too many sentences, or lists are not equally long.
@@ -175,7 +175,7 @@ async def to_lines(
 async def to_lines_or_errors(
     engine: Engine, sources: Sequence[str], prefixes: Sequence[str] | None, limits: Limits, options: TranslationOptions
 ) -> list[list[Sentence] | RequestError]:
-    """Likewise, but why a line is refused takes its place.
+    """The sentences of each line as by `to_lines`, with an error in place of a refused line.
 
     Raises:
         RequestError: if there are too many sentences, or lists are not equally long.
@@ -208,7 +208,7 @@ async def to_lines_or_errors(
 
 
 def _cut(engine: Engine, source: str, prefix: str, split: Split) -> list[str]:
-    """The parts of a line that are translated by themselves."""
+    """The parts of a line that are translated separately."""
     found = engine.sentences(source, split)
     if len(found) > 1 and not is_blank(prefix):
         raise RequestError(

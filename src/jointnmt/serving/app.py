@@ -1,4 +1,4 @@
-"""The web application: routes, errors and what stands before them, put together."""
+"""The web application: routes, errors and middleware."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ STATIC = Path(__file__).parent / "static"
 
 
 def create_app(services: Services) -> ASGIApp:
-    """The application of a server, and all that stands before it."""
+    """The application of a server with its middleware."""
     return _protected(_routes(services), services)
 
 
 def _routes(services: Services) -> FastAPI:
-    """What is answered where."""
+    """The routes of the application."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -69,7 +69,7 @@ def _routes(services: Services) -> FastAPI:
 
 
 def _describe_own_errors(app: FastAPI) -> None:
-    """Leave FastAPI's answer to a wrong body, 422, out of the description: `_invalid` answers with 400."""
+    """Leave out FastAPI's answer to an invalid body, 422, from the description: `_invalid` answers 400."""
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -106,19 +106,19 @@ def _add_operations(app: FastAPI, services: Services) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    """The page to translate with, and the description of the API; neither needs a network."""
+    """Add the page to translate with, and the description of the API; neither needs a network."""
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        ui = "static/swagger-ui"  # addresses are relative, so that a proxy may serve it all under a path of its own
+        ui = "static/swagger-ui"  # relative addresses, so that a proxy may serve the application under any path
         return get_swagger_ui_html(
             openapi_url="openapi.json",
             title="jointnmt: API",
             swagger_js_url=f"{ui}/swagger-ui-bundle.js",
             swagger_css_url=f"{ui}/swagger-ui.css",
             swagger_favicon_url=f"{ui}/favicon-32x32.png",
-            swagger_ui_parameters={"validatorUrl": None},  # else it sends the description to a validator on the web
+            swagger_ui_parameters={"validatorUrl": None},  # else it sends the description to a web validator
         )
 
     shown = page()
@@ -148,7 +148,7 @@ async def _mendable(_: Request, error: Exception) -> Response:
 
 
 async def _fault(_: Request, error: Exception) -> Response:
-    return error_response(500, "This is a fault of the server; its log says more.")
+    return error_response(500, "Internal error of the server; see its log.")
 
 
 ERROR_ANSWERS: ErrorAnswers = {
@@ -158,7 +158,7 @@ ERROR_ANSWERS: ErrorAnswers = {
     DataError: _mendable,
     ConfigurationError: _mendable,
 }
-"""Every error has one form: {"error": message}."""
+"""Handlers of exceptions; every error has the form {"error": message}."""
 
 
 def _described(error: dict[str, object]) -> str:
@@ -172,9 +172,9 @@ def _described(error: dict[str, object]) -> str:
 
 
 def _protected(app: FastAPI, services: Services) -> ASGIApp:
-    """An application behind the short way, and that behind what each request has to pass first, from the inside out.
+    """The application with the shortcut of direct routes and the middleware, from the inside out.
 
-    Nothing of FastAPI's own stands before these: its layers cost more than a request's way through all of them.
+    The middleware is not FastAPI's, whose layers cost more than all of these together.
     """
     config = services.config
     found: ASGIApp = ShortWay(app, libretranslate.router.routes, ERROR_ANSWERS)

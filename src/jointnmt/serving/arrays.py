@@ -1,4 +1,4 @@
-"""Arrays of numbers in JSON: base64 of their bytes, which is exact, and smaller and faster to read than digits."""
+"""Arrays of numbers in JSON as base64 of their bytes, which is exact, smaller and faster to read than digits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def packed(array: Float[np.ndarray, "*_"], packing: Packing = "float32") -> dict
 
 
 def unpacked(values: dict[str, Any]) -> Float[np.ndarray, "*_"]:
-    """The array of such values."""
+    """The array of packed values."""
     data = base64.b64decode(values["data"])
     if values["dtype"] == "float32":
         return np.frombuffer(data, "<f4").reshape(values["shape"])

@@ -1,4 +1,4 @@
-"""Preparation of texts, which must not keep the event loop from other requests."""
+"""Preprocessing of texts outside the event loop, so that it does not block other requests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 SMALL = 2000
-"""Characters that are prepared at once: another thread would take longer to begin."""
+"""Most characters that are processed in the event loop, as starting another thread would take longer."""
 
 
 async def aside(texts: Sequence[str], compute: Callable[[], Result]) -> Result:
-    """What is computed from these texts, in another thread if they are long."""
+    """The result of `compute`, which runs in another thread if the texts are long."""
     if sum(map(len, texts)) <= SMALL:
         return compute()
     return await asyncio.to_thread(compute)

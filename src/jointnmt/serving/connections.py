@@ -1,4 +1,4 @@
-"""Connections: how many there may be, how long one may take to say what it wants, and in how many bytes."""
+"""Connections with limits on their number, and on time and bytes of a request's headers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from jointnmt.serving.settings import Limits
 
 GATHERED_BYTES = 2**16
-"""More than this is sent at once, so that the transport tells when the client does not read."""
+"""Bytes above which data is sent at once, so that the transport notices a client that does not read."""
 CLIENT_GONE = "jointnmt.client_gone"
-"""The name, among the extensions of a request's scope, of a future that is done when its connection has been lost."""
+"""Key in the extensions of a request's scope of a future that is done once its connection is lost."""
 
 
 class LargeHeadersError(Exception):
@@ -23,9 +23,9 @@ class LargeHeadersError(Exception):
 
 
 class Gathering:
-    """A connection's transport that sends together what is written in one turn of the event loop.
+    """A connection's transport that sends everything written in one turn of the event loop together.
 
-    The head of an answer and its body are two writes. Each would be a packet of its own, and wake the client.
+    The head of an answer and its body are two writes. Each would be a separate packet, and wake the client.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -36,7 +36,7 @@ class Gathering:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send `data` at the end of this turn, or at once where much has been written in it."""
+        """Send `data` at the end of this turn, or at once if much has been written in it."""
         if not self._written:
             self._loop.call_soon(self.flush)
         self._written.append(data)
@@ -51,16 +51,16 @@ class Gathering:
             self._transport.write(b"".join(written))
 
     def close(self) -> None:
-        """Close the connection when all that has been written is sent."""
+        """Send everything that has been written, then close the connection."""
         self.flush()
         self._transport.close()
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 that closes connections whose requests do not come, and refuses what is too many or too large.
+    """HTTP/1.1 that closes idle connections, and refuses too many connections and too large headers.
 
     uvicorn's own time limit begins after a first answer; a client that sends nothing, or its headers letter by letter,
-    would keep its connection for ever. The parser takes headers of any size.
+    would keep its connection for ever. The parser accepts headers of any size.
     """
 
     limits: Limits
@@ -68,15 +68,15 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         # An answer is written in two parts, and Nagle's algorithm would hold the second back until the client has
-        # acknowledged the first, some 40 ms. asyncio sees to this for sockets that it opens itself, not for given ones.
+        # acknowledged the first, about 40 ms. asyncio does this for sockets that it opens itself, not for given ones.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(Gathering(transport))  # type: ignore[arg-type]
         self._gone = self.loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        """Of the request's line and headers, as far as they are known."""
+        """Bytes of the request's line and headers so far."""
         self._unparsed_bytes = 0
-        """Received since the last head, part of a body, or trailer was whole: the parser keeps parts of headers."""
+        """Bytes received since the last complete head, body part or trailer, as the parser keeps parts of headers."""
         self._in_head = False
         self._unread: asyncio.TimerHandle | None = None
         if len(self.connections) > self.limits.connections:
@@ -87,7 +87,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; a request has so much time for its headers."""
+        """Receive bytes; the time for a request's headers is limited."""
         self._unparsed_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():
@@ -107,17 +107,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self._gone.set_result(None)
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, but not for ever."""
+        """Wait for the client to read, for a limited time."""
         super().pause_writing()
         self._unread = self._unread or self.loop.call_later(self.limits.request_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Continue to write."""
         self._stop_waiting_to_write()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that no request comes on, also if its client has not read the last answer."""
+        """Close an idle connection, even if its client has not read the last answer."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(self.limits.header_seconds, self.transport.abort)
 
@@ -128,12 +128,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {CLIENT_GONE: self._gone}  # type: ignore[dict-item]
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the request's line."""
+        """Receive a part of the request's line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, and pass over a trailer, which comes after a body."""
+        """Receive a header; a trailer, which comes after a body, is ignored."""
         if not self._in_head:
             self._unparsed_bytes = 0
             return
@@ -146,7 +146,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Receive a part of a body."""
         self._unparsed_bytes = 0
         super().on_body(body)
 
@@ -156,13 +156,13 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request; it may have begun to come."""
+        """Continue with the next request, which may have begun to arrive."""
         super().on_response_complete()
         if self._in_head and not self.transport.is_closing():
             self._wait()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, or has too large a head, and close the connection."""
+        """Refuse what is not HTTP, or has too large a head, and close the connection."""
         most = self.limits.header_bytes
         if max(self._head_bytes, self._unparsed_bytes) > most:
             answer = _refusal(431, f"The request's line and headers have more than {most} bytes.")
@@ -172,7 +172,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: the request is answered by HTTP as it is, and no package is missing."""
+        """Suppress the warning: the request is answered over plain HTTP, and no package is missing."""
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -200,7 +200,7 @@ def protocol(limits: Limits) -> type[GuardedProtocol]:
 
 
 def _refusal(status: int, message: str, headers: str = "") -> bytes:
-    """An answer to a connection that is closed then; `headers` are lines."""
+    """An answer after which the connection is closed; `headers` are lines."""
     body = json.dumps({"error": message}).encode()
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n{headers}Connection: close\r\n\r\n".encode() + body

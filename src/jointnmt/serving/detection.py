@@ -1,4 +1,4 @@
-"""Which language a text is in."""
+"""Language identification."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from jointnmt.text.identification import ranked
 from jointnmt.text.languages import base_language
 
 LEAST = 5.0
-"""Least confidence, in percent, to be named at all; a text without letters has none above it."""
+"""Least confidence, in percent, of a language that is returned; a text without letters has none."""
 MOST_NAMED = 3
 MOST_CHARACTERS = 5000
-"""What is looked at of a text: more of it tells no more."""
+"""Characters of a text that are used; more do not improve identification."""
 
 
 class Detected(NamedTuple):
@@ -19,16 +19,16 @@ class Detected(NamedTuple):
 
     language: str
     confidence: float
-    """In percent."""
+    """Confidence, in percent."""
 
 
 def detect(text: str) -> list[Detected]:
-    """The languages that a text may be in, likeliest first; none if nothing can be told."""
+    """The languages that a text may be in, likeliest first; empty if none can be identified."""
     likeliest = ranked(text[:MOST_CHARACTERS])[:MOST_NAMED]
     found = (Detected(language, round(100 * share, 1)) for language, share in likeliest)
     return [each for each in found if each.confidence >= LEAST]
 
 
 def confidence(text: str, language: str) -> float:
-    """How sure it is, in percent, that a text is in this language; 0 also if the language cannot be told apart."""
+    """Confidence, in percent, that a text is in this language; 0 also if the language cannot be identified."""
     return round(100 * dict(ranked(text[:MOST_CHARACTERS])).get(base_language(language), 0.0), 1)

@@ -1,6 +1,6 @@
-"""A short way to routes that many clients call at once: past FastAPI with its router, dependencies and checks.
+"""Direct calls of frequently used routes, without FastAPI's router, dependencies and checks.
 
-They would cost as much as all that such a request is about, but the translation itself.
+These would cost as much as the whole request apart from the translation itself.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from starlette.types import Receive, Scope, Send
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 ErrorAnswers = Mapping[Any, Callable[[Request, Any], Coroutine[Any, Any, Response]]]
-"""By kind of exception."""
+"""Handlers by type of exception."""
 
 
 class DirectRoute(APIRoute):
     """A route whose function reads the request and writes the answer itself."""
 
     def get_route_handler(self) -> Endpoint:
-        """The function as it is."""
+        """The function itself."""
         return cast(Endpoint, self.endpoint)
 
 
 class ShortWay:
-    """Calls the functions of direct routes; everything else goes on to the application."""
+    """Calls the functions of direct routes; all other requests are passed on to the application."""
 
     def __init__(self, app: FastAPI, routes: Iterable[object], error_answers: ErrorAnswers) -> None:
-        """Take the direct ones of `routes`, and what is answered to the exceptions that their functions raise."""
+        """Use the direct ones among `routes`, and these handlers of exceptions from their functions."""
         direct = [route for route in routes if isinstance(route, DirectRoute)]
         self._routes = {(method, route.path): route for route in direct for method in route.methods or ()}
         self._app, self._errors, self._error_answers = app, tuple(error_answers), error_answers

@@ -18,9 +18,9 @@ from jointnmt.serving.worker import Worker
 
 
 class Mailbox:
-    """Tells requests, on the event loop, that the worker's thread has something for them.
+    """Notifies requests, on the event loop, of results from the worker's thread.
 
-    The loop is woken once for all that has come until it looks, not once for each sentence of a batch.
+    The loop is woken once for all results that have arrived by then, not once for each sentence of a batch.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Mailbox:
             loop.call_soon_threadsafe(self._open)
 
     def _open(self) -> None:
-        self._is_called = False  # before looking: what comes from now on calls again
+        self._is_called = False  # before the events are read: later ones call again
         while self._arrived:
             self._arrived.popleft().set()
 
@@ -51,23 +51,23 @@ class Dispatcher:
         metrics.queued.set_function(lambda: self.queue.held)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker."""
         self._worker.start()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker works."""
+        """Whether the worker is running."""
         return self._worker.is_alive()
 
     async def stop(self, seconds: float) -> None:
-        """Take nothing more in, and wait for what is under way, but not for longer."""
+        """Accept nothing more, and wait for the running work, at most so many seconds."""
         self.queue.close()
         await asyncio.to_thread(self._worker.join, seconds)
 
     async def outcomes(
         self, work: Work, sentences: Sequence[Sentence], even_if_full: bool = False
     ) -> AsyncIterator[Any]:
-        """What comes of each sentence, in order, each as soon as it is ready: a result, or the exception in its place.
+        """A result or an exception for each sentence, in order, each as soon as it is ready.
 
         The places of sentences that still wait are freed when the iteration ends early.
 
@@ -99,7 +99,7 @@ class Dispatcher:
 
         Raises:
             BusyError: if the queue is full.
-            RequestError: of the first sentence that has no result.
+            RequestError: for the first sentence that has no result.
         """
         found = []
         async for outcome in self.outcomes(work, sentences, even_if_full):
@@ -124,11 +124,11 @@ class Dispatcher:
 
 
 def refusal(error: Exception) -> RequestError:
-    """What a client is told of an error of the computation."""
+    """The error that a client receives for an error of the computation."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, DataError | ConfigurationError):
         return RequestError(400, str(error))
     if isinstance(error, JointNMTError):
         return RequestError(500, str(error))
-    return RequestError(500, "The server failed to compute this; its log says why.")
+    return RequestError(500, "The server failed to compute this; see its log.")

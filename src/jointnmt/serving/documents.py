@@ -1,4 +1,4 @@
-"""Texts and HTML as lists of sentences, and their translations put back into their form."""
+"""Texts and HTML as lists of sentences, and their reconstruction from translations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Piece(NamedTuple):
 
     text: str
     needs_alignment: bool = False
-    """Whether its translation can only be put back with an alignment."""
+    """Whether its translation needs an alignment to be put back."""
 
 
 class Rendered(NamedTuple):
@@ -30,14 +30,14 @@ class Rendered(NamedTuple):
 
 
 class Document(Protocol):
-    """Something that holds sentences."""
+    """A text with sentences."""
 
     @property
     def pieces(self) -> list[Piece]:
         """All sentences, in order."""
 
     def filled(self, translations: Sequence[Rendered], language: str) -> str:
-        """The document with translations into `language` in the place of its sentences."""
+        """The document with its sentences replaced by translations into `language`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PlainText:
 
     @classmethod
     def of(cls, text: str, language: str) -> PlainText:
-        """Read a text of a language."""
+        """Read a text in this language."""
         return cls(Paragraphs.of(text, language))
 
     @cached_property
@@ -57,7 +57,7 @@ class PlainText:
         return [Piece(sentence) for sentence in self.paragraphs.sentences]
 
     def filled(self, translations: Sequence[Rendered], language: str) -> str:
-        """The text with translations in the place of its sentences."""
+        """The text with its sentences replaced by translations."""
         return self.paragraphs.filled([each.candidate.text for each in translations], language)
 
 
@@ -67,11 +67,11 @@ class Html:
 
     parts: tuple[Part, ...]
     language: str
-    """Of its text."""
+    """Language of its text."""
 
     @classmethod
     def of(cls, source: str, language: str) -> Html:
-        """Read HTML whose text is of a language; whatever is broken stays as it is."""
+        """Read HTML with text in this language; invalid markup is kept."""
         return cls(tuple(read_markup(source, language)), language)
 
     @property
@@ -85,7 +85,7 @@ class Html:
         return list(self._pieces())
 
     def filled(self, translations: Sequence[Rendered], language: str) -> str:
-        """The HTML with translations in the place of its sentences, and with all of its tags."""
+        """The HTML with its sentences replaced by translations, and all of its tags."""
         remaining, space = iter(translations), space_of(language)
         return "".join(self._filled(part, remaining, space) for part in self.parts)
 

@@ -1,4 +1,4 @@
-"""The server's only access to the translator: everything that it asks of a model goes through here."""
+"""The server's only interface to the translator."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from jointnmt.translator.preprocessing import Line
 from jointnmt.translator.searching import check_options, plan_translations, search_of
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
-"""Of a batch of a Transformer on a CPU: ten times the translator's own. Those that wait at the same time are few and of
-all lengths, so they are computed together even where that pads more: a position of few rows takes nearly as long as one
-of many, and what has ended takes nothing (docs/serving.md). A grid has no such room: its memory grows with cells."""
+"""Fixed cost of a batch of a Transformer on a CPU, in cells: ten times the translator's own. Few sentences of all
+lengths wait at the same time, so they are computed together even if this pads more: a position of few rows takes nearly
+as long as one of many, and finished sentences cost nothing (docs/serving.md). A grid's memory grows with cells."""
 
 LinePlace = tuple[int, int]
-"""A line of a request, and a sentence of that line, both from 0."""
+"""Index of a line in a request, and of a sentence in that line, both from 0."""
 
 __all__ = [
     "MOST_LENGTH_OFFSET",
@@ -58,14 +58,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known of a model without computing anything."""
+    """Facts about a model that need no computation."""
 
     source_language: str
     target_language: str
     family: str
     parameters: int
     max_length: int | None
-    """Most source tokens of a sentence, end mark counted; None: any number."""
+    """Most source tokens of a sentence, end mark included; None: no limit."""
     has_gates: bool
     has_alignments: bool
     beam_size: int
@@ -74,7 +74,7 @@ class ModelInfo:
 class Engine:
     """A loaded model.
 
-    `translate`, `score` and `attention` compute, and are for one thread alone; the rest may be called from any.
+    `translate`, `score` and `attention` compute, and must be called from one thread only; the rest from any.
     """
 
     def __init__(self, translator: Translator) -> None:
@@ -96,29 +96,29 @@ class Engine:
     def load(
         cls, run: Path, device: str, precision: PrecisionChoice, search: Mapping[str, Any] = MappingProxyType({})
     ) -> Engine:
-        """The model of a RUN directory, or an ensemble (A+B), with these values in place of those of its own search.
+        """The model of a RUN directory, or an ensemble (A+B), with these values replacing those of its own search.
 
         Raises:
-            ConfigurationError: if the device is not there, or has no such precision, or search has no such key.
+            ConfigurationError: if the device does not exist or support the precision, or search has no such key.
             ModelError: if a part of RUN is missing or damaged.
         """
         translator = Translator.load(members_of(run), device, precision)
         translator.search = changed_search(translator.search, False, search, origin="search of the server")
         if translator.device.type == "cpu" and not any(each.model.is_grid for each in translator.experiments):
             translator.overhead_cells = TRANSFORMER_OVERHEAD_CELLS
-        splitter_of(translator.segmentation.source.language)  # made now, not within the first request
+        splitter_of(translator.segmentation.source.language)  # created now, not in the first request
         return cls(translator)
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, end mark counted.
+        """Number of source tokens of each text, end mark included.
 
         Raises:
-            DataError: if one of them is not Unicode text.
+            DataError: if a text is not valid Unicode.
         """
         return [num_tokens(ids) for ids in self._translator.segmentation.source.encode_ids_batch(texts)]
 
     def sentences(self, text: str, split: Split) -> list[str]:
-        """What of a line is to be translated by itself: all of it, or if it is to be split each of its sentences."""
+        """The parts of a line that are translated separately: its sentences if it is split, else the whole line."""
         most = self.info.max_length
         if split == "never" or (split == "long" and (most is None or self.source_tokens([text])[0] <= most)):
             return [text]
@@ -133,37 +133,37 @@ class Engine:
         return Translation.joined(text, sentences, space_of(self.info.target_language), search)
 
     def target_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Likewise of texts in the target language."""
+        """Number of target tokens of each text, end mark included."""
         return [num_tokens(ids) for ids in self._translator.segmentation.target.encode_ids_batch(texts)]
 
     def search(self, settings: dict[str, Any], sampling: bool = False) -> Search:
-        """The model's own way of searching, with `settings` in place of its values.
+        """The model's own search with its values replaced by `settings`; with `sampling`, sampling.
 
         Raises:
-            ConfigurationError: naming what is wrong.
+            ConfigurationError: naming the wrong setting.
         """
         return changed_search(self._translator.search, sampling, settings, origin="request")
 
     def plan_translations(self, source_tokens: Sequence[int], options: TranslationOptions) -> list[int]:
-        """Which sentences to translate together with the first one, itself included, as the translator would."""
+        """Indices of the sentences to translate together with the first one, which is included."""
         return plan_translations(self._translator, source_tokens, options)[0]
 
     def breadth(self, source_tokens: int, options: TranslationOptions) -> tuple[int, int, int]:
-        """Hypotheses, source tokens and most target tokens of a sentence: their product is its cells."""
+        """Hypotheses, source tokens and most target tokens of a sentence, whose product is its cells."""
         search = search_of(self._translator, options)
         return num_rows(search, options.num_best), source_tokens, target_limit(source_tokens, search)
 
     def plan_scores(self, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[int]:
-        """Which pairs to score together with the first one, itself included."""
+        """Indices of the pairs to score together with the first one, which is included."""
         return plan_scores(self._translator, source_tokens, target_tokens)[0]
 
     def translate(
         self, places: Sequence[LinePlace], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation]:
-        """Translate texts; by their `places` in the request samples are drawn.
+        """Translate texts; samples depend on their `places` in the request.
 
         Raises:
-            DataError: of the first that cannot be translated.
+            DataError: for the first that cannot be translated.
         """
         found = self.translate_each(places, texts, prefixes, options)
         for each in found:
@@ -174,7 +174,7 @@ class Engine:
     def translate_each(
         self, places: Sequence[LinePlace], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation | DataError]:
-        """Likewise, but an error takes the place of a translation, and does not disturb the others."""
+        """Translate texts as by `translate`, with an error in place of a text that cannot be translated."""
         lines = _lines(places, texts, prefixes)
         found = self._translator.translate_lines(lines, replace(options, on_invalid="skip"))
         return [each if each.error is None else DataError(each.error) for each in found]
@@ -187,15 +187,15 @@ class Engine:
         pieces: bool,
         alternatives: int = 0,
     ) -> list[ScoredTranslation]:
-        """How probable the model finds each target, given its source; errors name the `places`.
+        """Log-probabilities of targets given their sources; errors name the `places`.
 
         Raises:
-            DataError: of the first that cannot be scored.
+            DataError: for the first that cannot be scored.
         """
         return self._translator.score_lines(_lines(places, sources, targets), pieces, alternatives)
 
     def check_length(self, source: str, most_tokens: int) -> None:
-        """Refuse a text of more tokens.
+        """Refuse a text of more than `most_tokens` tokens.
 
         Raises:
             DataError: if it has more.
@@ -211,7 +211,7 @@ class Engine:
         encoded(self._translator, source, target or "")
 
     def inspect(self, source: str, target: str | None, most_tokens: int) -> Inspection:
-        """What the model does with a sentence and the first tokens of its translation; None: of its own translation.
+        """The model's internal values for a sentence and the first tokens of its translation (None: its own).
 
         Raises:
             DataError: if the sentence has more than `most_tokens` tokens.
@@ -219,7 +219,7 @@ class Engine:
         return inspect_pair(self._translator, source, target, most_tokens)
 
     def trace(self, source: str, prefix: str, search: SearchConfig | None, most_pruned: int) -> TracedSearch:
-        """The search for a sentence's translation."""
+        """The recorded search for a sentence's translation."""
         return trace_search(self._translator, source, prefix, search, most_pruned)
 
     def next_words(self, source: str, prefix: str, count: int, alignments: bool) -> NextWords:
@@ -227,7 +227,7 @@ class Engine:
         return next_words(self._translator, source, prefix, count, alignments)
 
     def attention(self, source: str, target: str | None, by: By, most_tokens: int) -> dict[str, Any]:
-        """What the model looks at while it reads a sentence with its translation; None: with its own translation.
+        """The model's attention weights for a sentence with its translation (None: its own).
 
         Raises:
             DataError: if one of them has more than `most_tokens` tokens.
@@ -238,14 +238,14 @@ class Engine:
 
     @staticmethod
     def compare(engines: Mapping[str, Engine], source: str, targets: Sequence[str] = ()) -> ModelComparison:
-        """Several models' translations of a sentence, and given ones, as each of the models scores them."""
+        """Several models' translations of a sentence, and given ones, with each model's score of each."""
         return compare({name: engine._translator for name, engine in engines.items()}, source, targets)
 
     def check_options(self, options: TranslationOptions) -> None:
-        """See that the model can do what is asked for.
+        """Check that the model supports the options.
 
         Raises:
-            ConfigurationError: if it cannot.
+            ConfigurationError: if it does not.
         """
         check_options(self._translator, options)
 

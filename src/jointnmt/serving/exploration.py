@@ -1,4 +1,4 @@
-"""What a page shows of models at work, as JSON-compatible values: the same from the server and in a file."""
+"""Internal values of models for the page, as JSON-compatible values, the same from the server and in a file."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ logger = logging.getLogger(__name__)
 
 EMPTY = "The text is empty: there is nothing to look into."
 FORMAT = 1
-"""Of the document; another number, another form."""
+"""Version of the document's format."""
 ALTERNATIVES, NUM_BEST, PRUNED = 5, 5, 5
 DOCUMENT_WEIGHTS = 16_000_000
-"""Most attention weights of grids in a document, two bytes each."""
+"""Most attention weights of grids in a document, at two bytes each."""
 
 
 class Texts(NamedTuple):
-    """A sentence to look into."""
+    """A sentence to inspect."""
 
     source: str
     target: str | None = None
-    """A translation of one's own."""
+    """A translation by the user."""
     origin: str = ""
-    """Where it stands, for messages; empty: among those given."""
+    """Place of the sentence, for messages; empty: given directly."""
 
 
 def plain_translation(translation: Translation) -> dict[str, Any]:
-    """As `/v1/translate` answers."""
+    """A translation as in the answer of `/v1/translate`."""
     return {
         "source": translation.source,
         "source_tokens": list(translation.source_tokens),
@@ -48,19 +48,19 @@ def plain_translation(translation: Translation) -> dict[str, Any]:
 
 
 def plain_candidate(candidate: Candidate) -> dict[str, Any]:
-    """As `/v1/translate` answers."""
+    """A candidate as in the answer of `/v1/translate`."""
     values = candidate.plain()
     return {"text": values.pop("translation"), **values}
 
 
 def plain_next_words(found: NextWords) -> dict[str, Any]:
-    """As `/v1/alternatives` answers."""
+    """Next words as in the answer of `/v1/alternatives`."""
     words = [{**each._asdict(), "candidate": plain_candidate(each.candidate)} for each in found.words]
     return {"source_tokens": list(found.source_tokens), "alternatives": words}
 
 
 def plain_inspection(inspection: Inspection, most_weights: int) -> dict[str, Any]:
-    """As `/v1/inspect` answers: arrays are packed.
+    """An inspection as in the answer of `/v1/inspect`, with packed arrays.
 
     The attention of a grid grows with the third power of the length. If it has more than `most_weights` numbers, it is
     averaged over heads, and so are its entropies; if that is still too much, it is left out.
@@ -94,7 +94,7 @@ def plain_inspection(inspection: Inspection, most_weights: int) -> dict[str, Any
 
 
 def _heads(inspection: Inspection, most_weights: int) -> str | None:
-    """How much of a grid's attention there is room for."""
+    """How a grid's attention fits: `each` head, the `mean` over heads, or None."""
     shapes = [inspection.attention[name].shape for name in GRID]
     each = sum(int(np.prod(shape)) for shape in shapes)
     if each <= most_weights:
@@ -103,14 +103,14 @@ def _heads(inspection: Inspection, most_weights: int) -> str | None:
 
 
 def document(engines: Mapping[str, Engine], texts: Sequence[Texts], most_tokens: int) -> dict[str, Any]:
-    """All that the page shows of models of one language pair and these sentences, for a file.
+    """Everything that the page shows about models of one language pair and these sentences, for a file.
 
     Raises:
-        ConfigurationError: if the models are not of one language pair.
+        ConfigurationError: if the models have different language pairs.
         DataError: naming the text, if one is empty, or longer than `most_tokens` or the model takes.
     """
     budget = Budget(most_tokens, DOCUMENT_WEIGHTS // max(1, len(texts) * len(engines)))
-    for number, each in enumerate(texts, start=1):  # all of them, before the first is looked into
+    for number, each in enumerate(texts, start=1):  # check all of them before the first is computed
         with _naming(each.origin or f"text {number}"):
             _check(engines, each, budget)
     sentences = []
@@ -132,7 +132,7 @@ def _tell_what_is_missing(sentences: Sequence[Mapping[str, Any]]) -> None:
     for heads, what in (("mean", "averaged over heads"), (None, "left out")):
         if number := grids.count(heads):
             logger.warning(
-                "the attention of %d of %d grids is %s, or the file would be too large; fewer sentences have all of it",
+                "the attention of %d of %d grids is %s to limit the size of the file; give fewer sentences to keep all",
                 number,
                 len(grids),
                 what,
@@ -140,17 +140,17 @@ def _tell_what_is_missing(sentences: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Budget(NamedTuple):
-    """How large a part of a document may be."""
+    """Limits on the size of a sentence's part of a document."""
 
     tokens: int
-    """Of a sentence, and of a translation that is inspected."""
+    """Most tokens of a sentence, and of an inspected translation."""
     weights: int
-    """Of a grid's attention."""
+    """Most weights of a grid's attention."""
 
 
 @contextmanager
 def _naming(origin: str) -> Iterator[None]:
-    """Errors name the text."""
+    """Prefix errors with the origin of the text."""
     try:
         yield
     except DataError as error:
@@ -166,7 +166,7 @@ def _check(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> None:
 
 
 def _explored(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> dict[str, Any]:
-    """A sentence of the document."""
+    """The document's entry for a sentence."""
     given = () if texts.target is None else (texts.target,)
     return {
         "source": texts.source,

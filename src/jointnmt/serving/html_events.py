@@ -1,4 +1,4 @@
-"""HTML as a sequence of tags and texts that know how they were written."""
+"""HTML as a sequence of tags and texts with their original markup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = frozenset({
     "td", "tfoot", "th", "thead", "title", "tr", "ul", "video",
 })
 # fmt: on
-"""Elements between which text is translated by itself; those that HTML does not know stand within a sentence."""
+"""Block-level elements, which separate sentences; elements unknown to HTML are inline."""
 INLINE_VOID = frozenset({"img", "wbr"})
 INLINE_OPAQUE = frozenset({"code", "kbd", "samp"})
 OPAQUE = INLINE_OPAQUE | frozenset({"script", "style", "template", "pre", "svg", "math", "textarea"})
@@ -29,9 +29,9 @@ VOID = frozenset({
 })
 # fmt: on
 _BEGINS = re.compile("<[a-zA-Z/!?]")
-"""Of a tag, a comment or the like."""
+"""Beginning of a tag, a comment or similar markup."""
 _COMMENT = re.compile("<!--(?:-?>|.*?--!?>)", re.DOTALL)
-"""As HTML's standard ends it."""
+"""A comment, as the HTML standard delimits it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Event:
     """A tag, a text, or something else."""
 
     kind: str
-    """`start`, `end`, `void`, `text` or `other`; `kept`: a whole element that is not translated."""
+    """Kind: `start`, `end`, `void`, `text` or `other`; `kept`: a whole element that is not translated."""
     raw: str
     name: str = ""
     text: str = ""
@@ -47,24 +47,24 @@ class Event:
 
 
 def read_events(source: str) -> list[Event]:
-    """All events of an HTML document or fragment, which together are the whole source."""
+    """All events of an HTML document or fragment, which together cover the whole source."""
     return _Reader(source).events()
 
 
 def is_inline(event: Event) -> bool:
-    """Whether it stands within a sentence."""
+    """Whether it is part of a sentence."""
     if event.kind in ("text", "other"):
-        return event.kind == "text" or (event.raw.startswith("<!--") and event.raw.endswith(">"))  # else it never ends
+        return event.kind == "text" or (event.raw.startswith("<!--") and event.raw.endswith(">"))  # else it has no end
     return is_inline_element(event.name) or (event.kind == "void" and event.name in INLINE_VOID)
 
 
 def is_inline_element(name: str) -> bool:
-    """Whether an element of this name, which has text to translate, stands within a sentence."""
+    """Whether an element of this name, with text to translate, is part of a sentence."""
     return name not in BLOCK and name not in VOID and name not in OPAQUE
 
 
 class _Reader(HTMLParser):
-    """Cuts HTML into events that know how they were written."""
+    """Cuts HTML into events with their original markup."""
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -74,11 +74,11 @@ class _Reader(HTMLParser):
         self._found: list[tuple[int, str, str, str, bool]] = []
         private_use = map(chr, range(0xE000, 0xF900))
         self._instead = next((each for each in private_use if each not in source), "")
-        """A character of no text, for `<` where nothing begins."""
+        """A character that does not occur in the source, to replace `<` where no markup begins."""
 
     def events(self) -> list[Event]:
-        """All events, which together are the whole source."""
-        whole = self._source.rfind(">") + 1  # no tag ends behind it, as the parser would find out anew for each
+        """All events, which together cover the whole source."""
+        whole = self._source.rfind(">") + 1  # no tag ends after it; the parser would search for each
         self.feed(self._without_open_ends(self._source[:whole]))
         self.close()
         begun = _BEGINS.search(self._source, whole)
@@ -94,8 +94,8 @@ class _Reader(HTMLParser):
         ]
 
     def _without_open_ends(self, source: str) -> str:
-        """HTML of the same length, in which comments and sections that never end do not begin, as the parser would look
-        for the end of each anew."""
+        """HTML of the same length without the beginnings of comments and sections that never end, as the parser would
+        search for the end of each."""
         if not self._instead:
             return source
         for begin, ends in (("<!--", ("-->", "--!>")), ("<![", ("]",))):
@@ -104,38 +104,38 @@ class _Reader(HTMLParser):
         return source
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a start tag."""
+        """Record a start tag."""
         values = dict(attrs)
         untranslatable = (values.get("translate") or "").lower() == "no"
         untranslatable |= "notranslate" in (values.get("class") or "").split()
         self._note("void" if tag in VOID else "start", tag, opaque=tag in OPAQUE or untranslatable)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag that closes itself."""
+        """Record a self-closing tag."""
         self._note("void", tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Note an end tag."""
+        """Record an end tag."""
         self._note("end", tag)
 
     def handle_data(self, data: str) -> None:
-        """Note a text."""
+        """Record a text."""
         self._note("text", text=data.replace(self._instead, "<") if self._instead else data)
 
     def handle_comment(self, data: str) -> None:
-        """Note a comment."""
+        """Record a comment."""
         self._note("other")
 
     def handle_decl(self, decl: str) -> None:
-        """Note a declaration."""
+        """Record a declaration."""
         self._note("other")
 
     def handle_pi(self, data: str) -> None:
-        """Note a processing instruction."""
+        """Record a processing instruction."""
         self._note("other")
 
     def parse_comment(self, i: int, report: bool = True) -> int:
-        """Read a comment, also one that ends in `--!>` or at once, as `<!-->`."""
+        """Read a comment, including one that ends in `--!>` or at once, as `<!-->`."""
         found = _COMMENT.match(self.rawdata, i)
         if found is None:
             return -1
@@ -144,14 +144,14 @@ class _Reader(HTMLParser):
         return found.end()
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Read `<![...]>`; of an unknown kind, it is passed over like a comment."""
+        """Read `<![...]>`; an unknown kind is skipped like a comment."""
         try:
             return super().parse_marked_section(i, report)
         except AssertionError:
             return self.parse_bogus_comment(i, report)
 
     def unknown_decl(self, data: str) -> None:
-        """Note a marked section."""
+        """Record a marked section."""
         self._note("other")
 
     def _note(self, kind: str, name: str = "", text: str = "", opaque: bool = False) -> None:

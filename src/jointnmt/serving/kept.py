@@ -1,4 +1,4 @@
-"""Elements of HTML that must not be translated: where they end, and whether they stand within a sentence."""
+"""HTML elements that must not be translated: where they end, and whether they are part of a sentence."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _IMPLIED_ENDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "tr": (_ROWS, frozenset({"table"})),
     "option": (frozenset({"option", "optgroup"}), frozenset()),
 }
-"""Of elements whose end tag may be missing: the start tags that end them, but not inside these other elements."""
+"""For elements whose end tag is optional: the start tags that end them, except inside these other elements."""
 
 
 class Kept:
-    """An element that must not be translated, as far as it has been read."""
+    """An element that must not be translated, as read so far."""
 
     def __init__(self, start: Event) -> None:
         self._name = start.name
         self._raw: list[str] = []
         self._open: list[str] = []
         self._counts: Counter[str] = Counter()
-        """Of the names in `_open`."""
+        """Counts of the names in `_open`."""
         self._is_inline = start.name in INLINE_OPAQUE or is_inline_element(start.name)
         self.add(start)
 
     @property
     def raw(self) -> str:
-        """As it was written."""
+        """Its original markup."""
         return "".join(self._raw)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its end tag has come."""
+        """Whether its end tag has been read."""
         return not self._open
 
     @property
@@ -57,22 +57,22 @@ class Kept:
         return self._is_inline and self.has_ended
 
     def ends_before(self, event: Event) -> bool:
-        """Whether a tag ends it that is not its own."""
+        """Whether it is ended by a tag other than its own end tag."""
         if self._name not in _IMPLIED_ENDS:
             return False
         if event.kind == "end":
-            return not self._counts[event.name] and not is_inline_element(event.name)  # its parent's, then
+            return not self._counts[event.name] and not is_inline_element(event.name)  # then it is its parent's
         starts, inside = _IMPLIED_ENDS[self._name]
         return event.kind in ("start", "void") and event.name in starts and not any(map(self._counts.get, inside))
 
     def add(self, event: Event) -> None:
-        """Take a part of it."""
+        """Add an event that is part of it."""
         self._raw.append(event.raw)
         self._is_inline &= is_inline(event) or event.name in INLINE_OPAQUE
         if event.kind == "start":
             self._open.append(event.name)
             self._counts[event.name] += 1
         elif event.kind == "end" and self._counts[event.name]:
-            while (name := self._open.pop()) != event.name:  # what it holds may have no end tags
+            while (name := self._open.pop()) != event.name:  # elements inside may lack their end tags
                 self._counts[name] -= 1
             self._counts[event.name] -= 1

@@ -1,6 +1,6 @@
-"""LibreTranslate's API, as its clients speak it: JSON, forms or query parameters in, JSON out.
+"""LibreTranslate's API: JSON, forms or query parameters in, JSON out.
 
-What this server cannot do is refused: a language without a model, files, suggestions.
+Unsupported requests are refused: a language without a model, files, suggestions.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
 
 
 class Lenient(BaseModel):
-    """Parameters of a request: what is not known is passed over, as LibreTranslate does."""
+    """Parameters of a request; unknown ones are ignored, as by LibreTranslate."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class TranslateParameters(Lenient):
-    """What `/translate` takes."""
+    """Parameters of `/translate`."""
 
     q: str | list[str] = Field(description="a text, or several", min_length=1)
-    source: str = Field(description="a language code, or `auto` if only one language comes into question", min_length=1)
+    source: str = Field(description="a language code, or `auto` if only one language is possible", min_length=1)
     target: str = Field(description="a language code", min_length=1)
     format: Literal["text", "html"] = Field("text", description="`html` keeps tags")
-    alternatives: int = Field(0, ge=0, description="how many further translations to give, at most")
+    alternatives: int = Field(0, ge=0, description="most further translations")
     api_key: str | None = Field(None, description="the API key, if the server needs one")
 
 
 class DetectParameters(Lenient):
-    """What `/detect` takes."""
+    """Parameters of `/detect`."""
 
     q: Annotated[str, BeforeValidator(lambda q: " ".join(map(str, q)) if isinstance(q, list) else q)] = Field(
         description="a text", min_length=1
@@ -76,11 +76,11 @@ class Detection(BaseModel):
     """A language that a text may be in."""
 
     language: str
-    confidence: float = Field(description="in percent")
+    confidence: float = Field(description="confidence in percent")
 
 
 class LibreTranslateAnswer(BaseModel):
-    """What `/translate` answers: of a list, lists."""
+    """Answer of `/translate`; lists for a list."""
 
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
     detectedLanguage: Detection | list[Detection] | None = None  # noqa: N815
@@ -128,7 +128,7 @@ router.add_api_route(
 
 @router.get("/languages")
 async def languages(shared: Shared) -> list[Language]:
-    """The languages that models here translate from, and those that they translate to."""
+    """The source languages of the models, each with its target languages."""
     pairs = shared.models.pairs()
     codes = [*pairs, *(target for target in shared.models.targets() if target not in pairs)]
     return [Language(code=code, name=language_name(code), targets=pairs.get(code, [])) for code in codes]
@@ -136,7 +136,7 @@ async def languages(shared: Shared) -> list[Language]:
 
 @router.post("/detect", openapi_extra=_body(DetectParameters))
 async def detect_language(request: Request, shared: Shared) -> list[Detection]:
-    """The languages that a text may be in, likeliest first; an empty list if nothing can be told."""
+    """The languages that a text may be in, likeliest first; an empty list if none can be identified."""
     values = await _values(request)
     shared.admit(request, _text(values.get("api_key")))
     asked = _parse(DetectParameters, values)
@@ -147,7 +147,7 @@ async def detect_language(request: Request, shared: Shared) -> list[Detection]:
 
 @router.get("/frontend/settings")
 async def frontend_settings(shared: Shared) -> dict[str, Any]:
-    """What LibreTranslate's own page asks for when it opens."""
+    """Settings that LibreTranslate's own page requests when it opens."""
     source, target = next(iter(shared.models)).pair
     return {
         "apiKeys": shared.access.needs_key,
@@ -186,10 +186,10 @@ LINE_BREAKS = {ord(each): " " for each in "\r\n"}
 
 
 def _documents(texts: Sequence[str], form: str, language: str, limits: Limits) -> list[Document]:
-    """The texts, read.
+    """The texts as documents.
 
     Raises:
-        RequestError: if they are no Unicode text, or beyond the limits; the lines of HTML are the texts in it.
+        RequestError: if they are not valid Unicode, or exceed the limits; the lines of HTML are the texts in it.
     """
     found: list[Document]
     if form == "html":
@@ -227,7 +227,7 @@ async def _translated(
 ) -> list[Translation]:
     if not texts:
         return []
-    texts = [text.translate(LINE_BREAKS) for text in texts]  # which are white space in HTML; places stay
+    texts = [text.translate(LINE_BREAKS) for text in texts]  # white space in HTML; positions stay
     limits = shared.config.limits
     wanted = TranslationOptions(options.search, options.num_best, alignments)
     sentences = check_cells(engine, await to_sentences(engine, texts, None, limits), wanted, limits)
@@ -235,12 +235,12 @@ async def _translated(
 
 
 def _text_of(document: Document) -> str:
-    """Its sentences, without what stands between them."""
+    """Its sentences, joined by spaces."""
     return " ".join(piece.text for piece in document.pieces)
 
 
 def _options(shared: Services, engine: Engine, alternatives: int) -> TranslationOptions:
-    """The model's own search; for alternatives, its beam is as wide as they are many."""
+    """The model's own search, with a beam at least as wide as the number of translations."""
     number, limits = alternatives + 1, shared.config.limits
     if number > min(limits.num_best, limits.beam_size):
         most = min(limits.num_best, limits.beam_size) - 1
@@ -272,7 +272,7 @@ def _single(answer: LibreTranslateAnswer) -> LibreTranslateAnswer:
 
 
 async def _values(request: Request) -> dict[str, Any]:
-    """The parameters: of a JSON object, or of query and form.
+    """The parameters of a JSON object, or of query and form.
 
     Raises:
         RequestError: if the body cannot be read.
@@ -286,23 +286,23 @@ async def _values(request: Request) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise RequestError(400, "The body should be a JSON object.")
         return {name: value for name, value in values.items() if value is not None}
-    if body.startswith(b"{"):  # which would be one key of a form
+    if body.startswith(b"{"):  # it would be read as one key of a form
         raise RequestError(400, NO_JSON)
     if request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
         form = _fields(body)
     else:
         form = [(name, value) for name, value in (await request.form()).multi_items() if isinstance(value, str)]
-    # Forms end lines as the web does; texts have the same length either way with plain line feeds.
+    # Forms end lines in CRLF; with plain line feeds, texts have the same length either way.
     sent = _fields(request.scope["query_string"]) + [(name, value.replace("\r\n", "\n")) for name, value in form]
     texts = [value for name, value in sent if name == "q"]
     return {**dict(sent), **({"q": texts} if len(texts) > 1 else {})}
 
 
 def _fields(encoded: bytes) -> list[tuple[str, str]]:
-    """Names and values of a query or a form, percent-encoded or as they are.
+    """Names and values of a query or a form, percent-encoded or not.
 
     Raises:
-        RequestError: if they are no UTF-8, which Starlette would take for Latin-1, or replace.
+        RequestError: if they are not UTF-8, which Starlette would read as Latin-1, or replace.
     """
     try:
         return parse_qsl(encoded.decode("utf-8"), keep_blank_values=True, errors="strict")

@@ -1,7 +1,7 @@
 """HTML into sentences, and back with all of its tags: reading.
 
-The text between two block-level tags is a segment. Everything that is no text is kept letter by letter, and so is what
-must not be translated. Inline tags inside a segment go with the words they enclose (`jointnmt.serving.placing`).
+The text between two block-level tags is a segment. Everything that is not text, or must not be translated, is kept
+verbatim. Inline tags inside a segment go with the words they enclose (`jointnmt.serving.placing`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jointnmt.serving.paragraphs import SpacedLine
 from jointnmt.text.invisible import is_blank
 
 DEEPEST = 64
-"""Inline elements inside each other, and tags without a counterpart, whose place in a translation is looked for."""
+"""Most nested inline elements, and most tags without a counterpart, of a segment that is translated as a whole."""
 
 
 @dataclass(eq=False)
 class Element:
-    """An inline element: its tags as they were written."""
+    """An inline element, with its original tags."""
 
     opening: str
     closing: str = ""
@@ -34,16 +34,16 @@ Stack = tuple[Element, ...]
 
 @dataclass(frozen=True)
 class Atom:
-    """Something inline without text to translate: an image, a comment, an empty element, one that is kept as it is."""
+    """Something inline without text to translate: an image, a comment, an empty element, one that is kept verbatim."""
 
     position: int
-    """In the segment's text, which it stands before."""
+    """Position in the segment's text before which it stands."""
     raw: str
     stack: Stack
     is_text: bool = False
-    """Whether it is read like a word: then it keeps the white space around it."""
+    """Whether it reads like a word, and so keeps the white space around it."""
     is_end: bool = False
-    """Whether it is an end tag by itself: then it stands at the word before it."""
+    """Whether it is a single end tag, which stays with the word before it."""
     is_single: bool = False
     """Whether it is a start or end tag whose counterpart is in another segment."""
     space_before: bool = False
@@ -56,7 +56,7 @@ class Marked:
 
     text: str
     stacks: tuple[Stack, ...]
-    """Of each character."""
+    """Stack of each character."""
     atoms: tuple[Atom, ...]
 
     def sentences(self, language: str) -> Iterator[Marked]:
@@ -75,23 +75,23 @@ class Marked:
 
 
 Part = str | SpacedLine | Marked
-"""Of a document: what is kept as it is, text without tags inside, text with tags inside."""
+"""Part of a document: kept verbatim, text without tags inside, or text with tags inside."""
 
 
 def read_markup(source: str, language: str) -> list[Part]:
-    """The parts of an HTML document or fragment in a language, in order."""
+    """The parts of an HTML document or fragment with text in this language, in order."""
     return _Builder(language).build(read_events(source))
 
 
 @dataclass(frozen=True)
 class _Open:
-    """An element that has begun, and how much of the segment stood before it."""
+    """An open element, and how much of the segment came before it."""
 
     name: str
     element: Element
     characters: int
     letters: int
-    """Characters that are no white space."""
+    """Number of characters other than white space."""
     atoms: int
 
 
@@ -108,7 +108,7 @@ class _Segment:
     broken: bool = False
     """Whether its tags are nested too deep, or too many of them have no counterpart."""
     single: int = 0
-    """Tags without a counterpart."""
+    """Number of tags without a counterpart."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)
@@ -139,18 +139,18 @@ class _Segment:
             self._leave_open()
         opened = self.open.pop()
         opened.element.closing = event.raw
-        if (opened.letters, opened.atoms) == (self.letters, len(self.atoms)):  # it holds nothing but white space
+        if (opened.letters, opened.atoms) == (self.letters, len(self.atoms)):  # it holds only white space
             stack = tuple(each.element for each in self.open)
             self.stacks[opened.characters :] = [stack] * (len(self.stacks) - opened.characters)
             self.atoms.append(Atom(opened.characters, opened.element.opening + event.raw, stack))
 
     def _leave_open(self) -> None:
-        """Take the innermost element for a tag by itself, as it is not closed before those around it are."""
+        """Treat the innermost element as a single tag, as it is not closed before those around it."""
         opened = self.open.pop()
         self._count_single()
         around = tuple(each.element for each in self.open)
         old = new = around
-        for place in range(opened.characters, len(self.stacks)):  # of neighbours with the same stack, it is made once
+        for place in range(opened.characters, len(self.stacks)):  # neighbours with the same stack share the new one
             if self.stacks[place] is not old:
                 old = self.stacks[place]
                 new = tuple(each for each in old if each is not opened.element)
@@ -171,14 +171,14 @@ class _Segment:
             text = "".join(self.text)
             yield Marked(text, tuple(self.stacks), tuple(_spaced(atom, text) for atom in self.atoms))
             return
-        for event in self.events:  # what stands between tags is translated by itself, and each tag stays where it is
+        for event in self.events:  # each text between tags is translated separately, and tags stay in place
             yield (
                 SpacedLine.of(event.text, language) if event.kind == "text" and not is_blank(event.text) else event.raw
             )
 
 
 def _spaced(atom: Atom, text: str) -> Atom:
-    """With the white space that the text around it has."""
+    """The atom with the white space around it in the text."""
     if not atom.is_text:
         return atom
     before, after = text[max(0, atom.position - 1) : atom.position], text[atom.position : atom.position + 1]
@@ -186,14 +186,14 @@ def _spaced(atom: Atom, text: str) -> Atom:
 
 
 class _Builder:
-    """Puts events together to parts."""
+    """Builds parts from events."""
 
     def __init__(self, language: str) -> None:
         self._language = language
         self._parts: list[Part] = []
         self._segment = _Segment()
         self._kept: Kept | None = None
-        """An element that must not be translated and has not ended."""
+        """An element that must not be translated and is still open."""
 
     def build(self, events: list[Event]) -> list[Part]:
         for event in events:
@@ -228,5 +228,5 @@ class _Builder:
 
 
 def escaped(text: str) -> str:
-    """Text as it stands in HTML."""
+    """Text escaped for HTML."""
     return escape(text, quote=False)

@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.queued = Gauge(
-            "jointnmt_queued_sentences", "Sentences that wait or are being computed", registry=self.registry
-        )
+        self.queued = Gauge("jointnmt_queued_sentences", "Sentences waiting or being computed", registry=self.registry)
         self.queue_seconds = self._histogram("queue_seconds", "Time that a sentence waited", SECONDS)
         self.compute_seconds = self._histogram("compute_seconds", "Time that a batch took", SECONDS)
         self.batch_sentences = self._histogram("batch_sentences", "Sentences of a batch", SENTENCES)
-        self.source_tokens = self._counter("source_tokens", "Source tokens computed, end marks counted")
-        self.target_tokens = self._counter("target_tokens", "Target tokens of the best translations, end marks counted")
-        self.reloads = self._counter("reloads", "Models loaded anew", ("outcome",))
+        self.source_tokens = self._counter("source_tokens", "Source tokens computed, end marks included")
+        self.target_tokens = self._counter("target_tokens", "Target tokens of best translations, end marks included")
+        self.reloads = self._counter("reloads", "Models reloaded", ("outcome",))
 
     def text(self) -> bytes:
-        """All of them, in the format that Prometheus reads."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, what: str, labels: tuple[str, ...] = ()) -> Counter:

@@ -1,4 +1,4 @@
-"""The models that are served, by name and by language pair; loaded anew when they have changed on disk."""
+"""The models that are served, by name and by language pair; reloaded when they have changed on disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Served:
 
     name: str
     path: Path
-    """Of its RUN; A+B: of those of an ensemble."""
+    """Path of its RUN; A+B: those of an ensemble."""
     fingerprint: Fingerprint
     engine: Engine
 
@@ -37,7 +37,7 @@ class Served:
 
 
 def fingerprint(run: Path) -> Fingerprint:
-    """Name, size and time of every file that a model is loaded from: another one, another model."""
+    """Name, size and modification time of every file that a model is loaded from, to detect changes."""
     members = members_of(run)
     files = [
         file
@@ -49,9 +49,9 @@ def fingerprint(run: Path) -> Fingerprint:
 
 
 class Models:
-    """The models in the order in which they were given: of one pair, the first one translates unless another is named.
+    """The models in the given order; the first one of a language pair translates unless another is named.
 
-    A request keeps the model it began with, also when that is exchanged meanwhile.
+    A request keeps the model it began with, even if that is reloaded meanwhile.
     """
 
     def __init__(self, served: Sequence[Served], metrics: Metrics) -> None:
@@ -76,22 +76,22 @@ class Models:
         return iter(self._served.values())
 
     async def reload(self, load: Load) -> None:
-        """Load what has changed on disk; what cannot be loaded stays as it is, and the log says so."""
+        """Reload models that have changed on disk; one that cannot be loaded stays, and the error is logged."""
         for old in list(self._served.values()):
             try:
                 if (found := fingerprint(old.path)) == old.fingerprint:
-                    logger.info("%s has not changed: it is not loaded anew", old.name)
+                    logger.info("%s has not changed: it is not reloaded", old.name)
                     continue
                 self._served[old.name] = replace(old, fingerprint=found, engine=await load(old.path))
             except Exception as error:
                 self._metrics.reloads.labels("failed").inc()
-                logger.error("%s stays as it was: %s", old.name, error)
+                logger.error("%s cannot be reloaded and stays unchanged: %s", old.name, error)
             else:
                 self._metrics.reloads.labels("loaded").inc()
-                logger.info("loaded %s anew from %s", old.name, old.path)
+                logger.info("reloaded %s from %s", old.name, old.path)
 
     def named(self, name: str) -> Served:
-        """The model of a name.
+        """The model of this name.
 
         Raises:
             RequestError: if there is none.
@@ -101,15 +101,15 @@ class Models:
         return self._served[name]
 
     def for_pair(self, source: str, target: str) -> Served:
-        """The first model from one language to another; `auto` stands for the source if only one fits.
+        """The first model from one language to another; `auto` as the source is allowed if only one fits.
 
-        A source of a region, such as `de-AT`, is one for the model of its language. A target of a region is not: no
-        model writes for a region that it does not say. A language without a region may be that of a model with one.
+        A source with a region, such as `de-AT`, is accepted by the model of its language. A target with a region is
+        not, as a model writes only for the region that it names. A language without a region matches one with a region.
 
         Raises:
-            RequestError: saying what is missing, if there is no such model, or `auto` could be several languages.
+            RequestError: if there is no such model, or `auto` could be several languages.
         """
-        for each in self:  # first, as nearly all requests are for one that is there
+        for each in self:  # first, as nearly all requests match exactly
             if each.pair == (source, target):
                 return each
         writing = [each for each in self if _writes(each.pair[1], target)]
@@ -117,23 +117,21 @@ class Models:
             raise RequestError(400, f"{target!r} is not supported as a target: no model here translates to it.")
         sources = list(dict.fromkeys(each.pair[0] for each in writing))
         if source != "auto":
-            for reads in (_same, _reads):  # one that names the region is the better one
+            for reads in (_same, _reads):  # a model that names the region is preferred
                 if found := next((each for each in writing if reads(each.pair[0], source)), None):
                     return found
             if not any(_reads(each.pair[0], source) for each in self):
                 raise RequestError(400, f"{source!r} is not supported as a source: no model here translates from it.")
             raise RequestError(400, f"No model here translates from {source} to {target}.")
         if len(sources) > 1:
-            raise RequestError(
-                400, f"The source language cannot be left open: it may be {' or '.join(sources)}. Name it."
-            )
+            raise RequestError(400, f"The source language cannot be auto: it may be {' or '.join(sources)}. Name it.")
         return writing[0]
 
     def choose(self, name: str | None, source: str | None, target: str | None) -> Served:
-        """The model of a name, or of a pair, or the only one.
+        """The model of a name or a language pair, or the only one.
 
         Raises:
-            RequestError: if these do not name one model.
+            RequestError: if these do not determine a model.
         """
         if name is not None:
             found = self.named(name)
@@ -163,7 +161,7 @@ class Models:
 
 
 def _same(code: str, asked: str) -> bool:
-    """Whether two codes are the same, however they are written: `en-US`, `en_us`."""
+    """Whether two codes are the same, ignoring case and separator: `en-US`, `en_us`."""
     return code.replace("_", "-").lower() == asked.replace("_", "-").lower()
 
 
@@ -173,5 +171,5 @@ def _writes(code: str, asked: str) -> bool:
 
 
 def _reads(code: str, asked: str) -> bool:
-    """Whether a model that reads `code` reads a text in another variant of it, or in one that is not said."""
+    """Whether a model that reads `code` reads text in another variant, or without a stated one."""
     return _writes(code, asked) or _same(code, base_language(asked))

@@ -28,9 +28,9 @@ def named_paths(models: Sequence[str]) -> dict[str, Path]:
             raise ConfigurationError(f"{model}: a model needs a name. Give it as NAME=RUN.")
         if name in found:
             raise ConfigurationError(
-                f"{model}: a model named {name} is given already ({found[name]}). Name it otherwise: NAME={run}."
+                f"{model}: a model named {name} is already given ({found[name]}). Give another name: NAME={run}."
             )
         found[name] = run
     if not found:
-        raise ConfigurationError("There is no model. Name the RUN directory of at least one.")
+        raise ConfigurationError("There is no model. Give at least one RUN directory.")
     return found

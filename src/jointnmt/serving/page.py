@@ -1,4 +1,4 @@
-"""The page to translate with and to look into models: as the server shows it, and as a file that carries its answers.
+"""The page for translating and exploring models: as served, and as a file that contains its answers.
 
 Both are one file, `static/page.html`, built from `web/` by `make web`.
 """
@@ -17,7 +17,7 @@ _DOCUMENT = '<script type="application/json" id="document">{}</script>'
 
 
 def page() -> str:
-    """The page as a server shows it: it asks the server that it came from."""
+    """The page as a server sends it; it sends its requests to that server."""
     return PAGE.read_text(encoding="utf-8")
 
 
@@ -25,13 +25,13 @@ def write_page(document: dict[str, Any], path: Path) -> None:
     """Write the page with a document in it, as one HTML file that needs neither a server nor a network.
 
     Args:
-        document: the answers that the page shows, of a few sentences; docs/explore.md describes it. JSON-compatible.
-        path: the file; a directory that is missing is made.
+        document: the answers that the page shows, for a few sentences, as JSON-compatible values (docs/explore.md).
+        path: the file; a missing directory is created.
 
     Raises:
-        ValueError: if the document holds a number that JSON has not (nan, inf).
+        ValueError: if the document holds a number that JSON does not have (nan, inf).
     """
-    # No text of the document may end the element that it stands in, or begin a comment.
+    # No text of the document may end the element around it, or begin a comment.
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", r"\u003c")
     before, empty, after = page().partition(_DOCUMENT.format("null"))
     assert empty, "the page has a place for a document"

@@ -1,4 +1,4 @@
-"""Text of any form into sentences, and their translations back into the same form."""
+"""Text with any layout into sentences, and their translations back into the same layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SpacedLine:
 
     @classmethod
     def of(cls, text: str, language: str, end: str = "") -> SpacedLine:
-        """Cut a line of a language into sentences; `end` comes after it."""
+        """Split a line into sentences by the rules of a language; `end` is its line break."""
         if is_blank(text):
             return cls("", (), text + end)
         inside = text.strip()
@@ -36,7 +36,7 @@ class SpacedLine:
         return self.filled(self.sentences, " ")
 
     def filled(self, translations: Sequence[str], space: str) -> str:
-        """The line with translations in the place of its sentences; `space` stands between them."""
+        """The line with its sentences replaced by translations, separated by `space`."""
         return self.before + space.join(text for text in translations if text) + self.after
 
 
@@ -48,7 +48,7 @@ class Paragraphs:
 
     @classmethod
     def of(cls, text: str, language: str) -> Paragraphs:
-        """Cut a text of a language into lines, and these into sentences."""
+        """Split a text into lines, and these into sentences by the rules of a language."""
         parts = [*_BREAK.split(text), ""]
         return cls(tuple(SpacedLine.of(line, language, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
 
@@ -58,6 +58,6 @@ class Paragraphs:
         return [sentence for line in self.lines for sentence in line.sentences]
 
     def filled(self, translations: Sequence[str], language: str) -> str:
-        """The text with translations into `language` in the place of its sentences."""
+        """The text with its sentences replaced by translations into `language`."""
         remaining, space = iter(translations), space_of(language)
         return "".join(line.filled([next(remaining) for _ in line.sentences], space) for line in self.lines)

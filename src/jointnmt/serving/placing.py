@@ -1,8 +1,8 @@
 """HTML into sentences, and back with all of its tags: writing.
 
 An inline tag encloses the translations of the words that it enclosed: each word of a translation takes the tags of the
-source word that it is aligned with, by the model's own weights. An element whose words come apart is written twice; one
-that no word would have is given the word that it weighs most in, or stays, empty, at the end of the sentence.
+source word that it is aligned with, by the model's own weights. An element with separated words is written twice; one
+without any word gets the word with the largest weight for it, or stays, empty, at the end of the sentence.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class Chunk:
-    """A bit of output and the elements around it."""
+    """A fragment of output and the elements around it."""
 
     markup: str
     stack: Stack
     space_before: bool = False
-    """Whether there has to be white space before it, and after it."""
+    """Whether white space must precede it, and (below) follow it."""
     space_after: bool = False
 
     @classmethod
     def of(cls, atom: Atom) -> Chunk:
-        """An atom in its place."""
+        """The chunk of an atom."""
         return cls(atom.raw, atom.stack, atom.space_before, atom.space_after)
 
 
@@ -49,9 +49,9 @@ def place_tags(
     Args:
         sentence: the source.
         text: its translation.
-        source_tokens: pieces and the end mark.
-        target_tokens: likewise.
-        alignment: how much each source token contributes to each target token.
+        source_tokens: source pieces and the end mark.
+        target_tokens: target pieces and the end mark.
+        alignment: weight of each source token for each target token.
     """
     sources, targets = _source_words(sentence), [match.span() for match in WORD.finditer(text)]
     if not targets:
@@ -70,7 +70,7 @@ def place_tags(
     earliest = 0
     for atom in sentence.atoms:
         place = _place_of(atom, sources, best.tolist())
-        if atom.is_single:  # what it closes or opens lies in other segments: they stay in order
+        if atom.is_single:  # its counterpart is in another segment, so these stay in order
             place = earliest = max(place, earliest)
         before.setdefault(place, []).append(atom)
     chunks: list[Chunk] = []
@@ -88,7 +88,7 @@ def place_tags(
 
 
 def joined(sentences: Sequence[Sequence[Chunk]], space: str) -> str:
-    """The sentences of a segment as HTML, well nested; elements that go on from one to the next are not interrupted."""
+    """The sentences of a segment as well-nested HTML; elements that span sentences are not interrupted."""
     chunks: list[Chunk] = []
     for sentence in filter(None, sentences):
         if chunks:
@@ -104,7 +104,7 @@ def joined(sentences: Sequence[Sequence[Chunk]], space: str) -> str:
 
 
 def _spaced(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
-    """The chunks, with white space where there has to be some and is none."""
+    """The chunks, with missing white space added where it is required."""
     last = Chunk("", ())
     for chunk in chunks:
         if chunk.markup:
@@ -116,18 +116,18 @@ def _spaced(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
 
 
 def _move(old: Stack, new: Stack) -> list[str]:
-    """The tags between two places."""
+    """The tags that lead from one stack to another."""
     kept = len(_common(old, new))
     return [*(element.closing for element in reversed(old[kept:])), *(element.opening for element in new[kept:])]
 
 
 def _common(one: Stack, other: Stack) -> Stack:
-    """The elements around both of two places."""
+    """The elements that are common to two stacks."""
     return tuple(a for a, _ in takewhile(lambda pair: pair[0] is pair[1], zip(one, other, strict=False)))
 
 
 def _source_words(sentence: Marked) -> list[tuple[int, int]]:
-    """Where words begin and end, and parts of words where a tag divides one."""
+    """Begin and end of words, and of parts of words that a tag divides."""
     spans = []
     for match in WORD.finditer(sentence.text):
         begin = match.start()
@@ -140,9 +140,9 @@ def _source_words(sentence: Marked) -> list[tuple[int, int]]:
 
 
 def _prefer_copies(weights: Float[np.ndarray, "T S"], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Let a word that the source has too, a full stop or a name, go with it alone, in place.
+    """Align a word that also occurs in the source, such as a full stop or a name, with its copy alone, in place.
 
-    One piece may hold a word and the full stop after it; their weights do not tell them apart.
+    One piece may hold a word and the full stop after it, which its weights cannot distinguish.
     """
     copied = np.array([[source == target for source in sources] for target in targets])
     weights[copied.any(axis=1, keepdims=True) & ~copied] = 0
@@ -150,9 +150,9 @@ def _prefer_copies(weights: Float[np.ndarray, "T S"], sources: Sequence[str], ta
 
 
 def _piece_spans(pieces: Sequence[str], text: str) -> list[tuple[float, float]]:
-    """Which of a text's characters, white space not counted, each piece stands for.
+    """The span of characters of a text, white space not counted, of each piece.
 
-    If the pieces have another length than the text (unknown characters, Moses tokenisation), they are stretched to it.
+    If the pieces differ from the text in length (unknown characters, Moses tokenisation), spans are scaled to it.
     """
     lengths = [len(piece.replace(SPACE, "")) for piece in pieces]
     total = sum(map(len, text.split()))
@@ -164,7 +164,7 @@ def _piece_spans(pieces: Sequence[str], text: str) -> list[tuple[float, float]]:
 def _shares(
     words: Sequence[tuple[int, int]], pieces: Sequence[tuple[float, float]], text: str
 ) -> Float[np.ndarray, "W P"]:
-    """How much of each piece is in each word."""
+    """The share of each piece that is in each word, `[W, P]`."""
     places = np.cumsum([0, *(not character.isspace() for character in text)])
     begins, ends = places[np.array(words).T][:, :, None]
     firsts, lasts = np.array(pieces).reshape(-1, 2).T
@@ -182,7 +182,7 @@ def _elements(sentence: Marked) -> list[Stack]:
 def _restore(
     stacks: list[Stack], weights: Float[np.ndarray, "T S"], sentence: Marked, sources: Sequence[tuple[int, int]]
 ) -> list[Stack]:
-    """Give elements that no word has a word of their own, in place; those that get none."""
+    """Give elements without a word one, in place; returns those that get none."""
     lost = []
     for element in _elements(sentence):
         if any(stack[: len(element)] == element for stack in stacks):
@@ -197,6 +197,6 @@ def _restore(
 
 
 def _place_of(atom: Atom, sources: Sequence[tuple[int, int]], best: Sequence[int]) -> int:
-    """The target word that an atom stands before: the first one that goes with the source word after it."""
+    """The index of the target word before which an atom is placed: the first aligned with the source word after it."""
     following = next((number for number, (begin, _) in enumerate(sources) if begin >= atom.position), None)
     return best.index(following) if following in best else len(best)

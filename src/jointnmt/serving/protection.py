@@ -1,4 +1,4 @@
-"""What stands before the routes: a limit for bodies, in size and time, and the record of every request."""
+"""Middleware: limits on size and time of bodies, checks of hosts and origins, and a log of every request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from jointnmt.serving.settings import Limits
 logger = logging.getLogger(__name__)
 
 CLOSE = {"Connection": "close"}
-"""What is left of a body is not read."""
+"""Header that closes the connection, so that the rest of a body is not read."""
 
 
 def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as all parts of the server give it; what a client sent may stand in it, whatever letters it has."""
+    """An error answer of the server, as ASCII, so that it may quote any characters that a client sent."""
     return _Ascii({"error": message}, status, headers)
 
 
@@ -33,7 +33,7 @@ class _Ascii(JSONResponse):
 
 
 class WholeBodies:
-    """Reads each body before anything else is done, within limits of size and time."""
+    """Reads each body before anything else, within limits of size and time."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
@@ -80,19 +80,19 @@ class WholeBodies:
 
 
 class KnownHosts:
-    """Refuses requests under another name than the server's own, and those of web pages of other origins.
+    """Refuses requests under another host name than the server's own, and from web pages of other origins.
 
-    A web page whose name has been made to point to this machine (DNS rebinding) gets no further than this; nor does one
-    that sends a form here, whose answer it could not read, but which would be computed.
+    This stops a web page whose host name has been made to point to this machine (DNS rebinding), and one that sends a
+    form, whose answer it could not read but which would be computed.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], origins: Sequence[str]) -> None:
-        """Take the names that the server has, with or without a port, and the origins that may call it (`*`: all)."""
+        """Accept these host names of the server, with or without a port, and these origins (`*`: all)."""
         self._app, self._origins = app, frozenset(origins)
         self._names = frozenset(map(_name_of, names))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, if it names this server and comes from no other one's page."""
+        """Pass on a request with a name of this server that is not from a page of another origin."""
         headers = dict(scope.get("headers", ()))
         host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
         name, of_page = _name_of(host), origin.partition("://")[2]
@@ -109,13 +109,13 @@ class KnownHosts:
 
 
 def _name_of(host: str) -> str:
-    """Of a host that may have a port; an IPv6 address without brackets has none."""
+    """The name of a host without its port; an IPv6 address without brackets has none."""
     bare = host if host.count(":") > 1 and not host.startswith("[") else re.sub(r":\d*$", "", host)
     return bare.strip("[]").lower()
 
 
 class HeadAsGet:
-    """Answers HEAD as GET; the server's protocol leaves the body out."""
+    """Answers HEAD like GET; the HTTP protocol class leaves out the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -127,18 +127,18 @@ class HeadAsGet:
             return
         asked = {**scope, "method": "GET"}
         await self._app(asked, receive, send)
-        scope["route"] = asked.get("route")  # of which the record is made
+        scope["route"] = asked.get("route")  # for the log
 
 
 class RequestRecord:
-    """Counts and logs every request: method, route, status, time and key, and texts only where that is wanted."""
+    """Counts and logs every request: method, route, status, time and key, and texts only if configured."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log_text: bool, paths: Collection[str]) -> None:
-        """Take the paths of all routes, by which requests are told that do not get as far as to them."""
+        """Use the paths of all routes to name requests that are refused before they reach one."""
         self._app, self._metrics, self._log_text, self._paths = app, metrics, log_text, frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and record what became of it."""
+        """Pass on a request and record its outcome."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,8 +1,8 @@
-"""The sentences that wait, and which of them are computed next.
+"""The queue of sentences, and the choice of the next batch.
 
-Requests take turns: at each turn, the next request's first sentence is computed, together with whatever else goes well
-with it. So a request of one sentence waits for the requests before it, one batch each at most, and not for the end of a
-long document.
+Requests take turns: at each turn, the first sentence of the next request is computed, together with others that fit in
+its batch. So a request of one sentence waits for at most one batch of each request before it, not for the end of a long
+document.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jointnmt.serving.work import Sentence, Work
 logger = logging.getLogger(__name__)
 
 CANDIDATES = 512
-"""Sentences among which a batch is chosen."""
+"""Number of sentences among which a batch is chosen."""
 ANSWER_SECONDS = 0.001
-"""What it takes to answer one request and to read the next, at most."""
+"""Most time to answer one request and to read the next."""
 PAUSE_SECONDS = 0.003
-"""When nothing has come for so long, nothing more is waited for."""
+"""Time without a new request after which the worker stops waiting for more."""
 LONGEST_WAIT_SECONDS = 0.06
 
 
@@ -40,50 +40,50 @@ class Ticket:
     work: Work
     waiting: deque[Sentence]
     deliver: Callable[[Sentence, Any], None]
-    """Takes a sentence's result, or the exception in its place; called by the worker's thread."""
+    """Called by the worker's thread with a sentence and its result or exception."""
     put_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is computed at once."""
+    """A batch to compute."""
 
     work: Work
     sentences: Sequence[Sentence]
     tickets: Sequence[Ticket]
-    """Of each sentence."""
+    """Ticket of each sentence."""
 
 
 class WorkQueue:
-    """Requests that wait; filled by many, emptied by one."""
+    """Waiting requests; many producers, one consumer."""
 
     def __init__(self, capacity: int) -> None:
-        """Hold at most `capacity` sentences, those counted that have been taken and are not done."""
+        """Hold at most `capacity` sentences, including those that have been taken and are not done."""
         self.capacity = capacity
         self._tickets: OrderedDict[Ticket, None] = OrderedDict()
         self._held = 0
         self._closed = False
         self._arrived = 0
-        """How many requests have come so far."""
+        """Number of requests that have arrived so far."""
         self._answered = self._arrived_before = 0
-        """How many requests the last batch has answered to the end, and how many had come by then."""
+        """Number of requests that the last batch completed, and number that had arrived by then."""
         self._awaited = 0
-        """What `_arrived` has to be for the worker to be woken."""
+        """Value of `_arrived` at which the worker is woken."""
         self._changed = threading.Condition()
 
     @property
     def held(self) -> int:
-        """Sentences that wait or are being computed."""
+        """Number of sentences that wait or are being computed."""
         return self._held
 
     def put(self, ticket: Ticket, even_if_full: bool = False) -> None:
-        """Let a request wait for its turn.
+        """Add a request to the queue.
 
-        A request of several sentences takes at most half of the places that are free, so that documents leave room for
-        sentences; one that comes first may take all.
+        A request of several sentences takes at most half of the free places, so that documents leave room for
+        sentences; on an empty queue it may take all.
 
         Raises:
-            QueueFullError: if not all of its sentences find room; then none is kept.
+            QueueFullError: if there is no room for all of its sentences; then none is kept.
         """
         with self._changed:
             free, asked = self.capacity - self._held, len(ticket.waiting)
@@ -93,7 +93,7 @@ class WorkQueue:
             self._held += len(ticket.waiting)
             self._arrived += 1
             self._tickets[ticket] = None
-            if self._arrived >= self._awaited:  # else the worker gathers: woken by each, it would take their time
+            if self._arrived >= self._awaited:  # else the worker gathers, and waking it would slow them
                 self._changed.notify()
 
     def cancel(self, ticket: Ticket) -> None:
@@ -114,23 +114,23 @@ class WorkQueue:
             return self._choose()
 
     def done(self, chosen: Chosen) -> None:
-        """Free the places of what was taken."""
+        """Free the places of a finished batch."""
         with self._changed:
             self._held -= len(chosen.sentences)
             self._arrived_before = self._arrived
 
     def close(self) -> None:
-        """Take nothing more in; what waits is still given out."""
+        """Accept nothing more; waiting sentences are still computed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _gather(self) -> None:
-        """After a batch that answered several requests, wait until as many have come, or while they keep coming.
+        """After a batch that answered several requests, wait until as many have arrived, or while they keep arriving.
 
-        The clients that it has answered send their next sentences. Begun at once, the next batch would be without
-        them, and so they would for ever take turns in batches of half the size, which take longer in all. After a
-        single request, nothing is waited for.
+        The clients that it answered send their next sentences. If the next batch began at once, it would miss them, and
+        clients would alternate for ever in batches of half the size, which take longer in total. After a single
+        request, there is no wait.
         """
         if self._answered < 2 or self._held >= CANDIDATES:
             return
@@ -149,8 +149,8 @@ class WorkQueue:
         candidates = self._candidates(first)
         try:
             numbers = first.work.plan([sentence for _, sentence in candidates])
-        except Exception:  # the worker must not end by it, or nobody would be answered any more
-            logger.exception("no batch could be planned: the sentence is computed by itself")
+        except Exception:  # it must not end the worker, which answers all requests
+            logger.exception("no batch could be planned: the sentence is computed alone")
             numbers = [0]
         chosen = [candidates[number] for number in numbers]
         taken = {id(sentence) for _, sentence in chosen}
@@ -165,7 +165,7 @@ class WorkQueue:
         return Chosen(first.work, [sentence for _, sentence in chosen], [ticket for ticket, _ in chosen])
 
     def _candidates(self, first: Ticket) -> list[tuple[Ticket, Sentence]]:
-        """Sentences that may be computed with the first one of `first`, which comes first, an equal share of each."""
+        """Candidates for a batch, beginning with the first sentence of `first`; equally many of each request."""
         alike = [ticket for ticket in islice(self._tickets, CANDIDATES) if ticket.work == first.work]
         share = max(1, CANDIDATES // len(alike))
         return [(ticket, sentence) for ticket in alike for sentence in islice(ticket.waiting, share)]

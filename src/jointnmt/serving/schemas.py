@@ -1,4 +1,4 @@
-"""What `/v1` takes and gives, typed; FastAPI checks requests by it and describes it as OpenAPI."""
+"""Typed requests and answers of `/v1`, by which FastAPI validates requests and writes the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jointnmt.serving.engine import MOST_LENGTH_OFFSET, MOST_LENGTH_PENALTY, By,
 
 
 class ErrorAnswer(BaseModel):
-    """What a request is refused with."""
+    """The error of a refused request."""
 
     error: str
 
@@ -23,8 +23,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         (408, "The request did not arrive in time"),
         (413, "The request is too large"),
         (415, "The body is compressed"),
-        (429, "The key has had its requests of this minute"),
-        (503, "The server is busy; Retry-After says when to come again"),
+        (429, "The key has used up its requests of this minute"),
+        (503, "The server is busy; Retry-After says when to retry"),
     )
 }
 
@@ -36,49 +36,49 @@ class Asked(BaseModel):
 
 
 class OfModel(Asked):
-    """Which model is asked."""
+    """The model that is asked."""
 
-    model: str | None = Field(None, description="its name, as /v1/models has it; null: by languages, or the only one")
+    model: str | None = Field(None, description="its name in /v1/models; null: by languages, or the only one")
     source_language: str | None = Field(None, description="code of the source language")
     target_language: str | None = Field(None, description="code of the target language")
 
 
 class Sampling(Asked):
-    """How translations are drawn at random, in place of beam search."""
+    """Settings of sampling, which replaces beam search."""
 
     temperature: float = Field(1.0, ge=0.0001, le=1000, description="below 1, likely tokens become likelier")
-    top_k: int | None = Field(None, ge=1, le=2**31, description="draw from so many likeliest tokens; null: from all")
-    top_p: float = Field(1.0, gt=0, le=1, description="draw from the fewest tokens of this probability")
-    seed: int = Field(0, ge=0, lt=2**63, description="another seed, other samples")
+    top_k: int | None = Field(None, ge=1, le=2**31, description="draw from this many likeliest tokens; null: from all")
+    top_p: float = Field(1.0, gt=0, le=1, description="draw from the fewest tokens with this total probability")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of the samples")
 
 
 class TranslateRequest(OfModel):
     """Lines to translate."""
 
     texts: list[str] = Field(min_length=1, description="the lines")
-    prefixes: list[str] | None = Field(None, description="what each translation has to begin with; empty: anything")
-    num_best: int = Field(1, ge=1, description="how many translations of each line, or samples")
-    beam_size: int | None = Field(None, ge=1, description="hypotheses followed at once; null: as the model has it")
+    prefixes: list[str] | None = Field(None, description="the beginning of each translation; empty: any")
+    num_best: int = Field(1, ge=1, description="number of translations, or samples, of each line")
+    beam_size: int | None = Field(None, ge=1, description="hypotheses extended at once; null: the model's own")
     length_penalty: float | None = Field(
         None,
         ge=0,
         le=MOST_LENGTH_PENALTY,
-        description="score = log-probability / length ** this; null: as the model has it",
+        description="p in score = log-probability / length ** p; null: the model's own",
     )
     length_offset: float | None = Field(
         None,
         ge=0,
         le=MOST_LENGTH_OFFSET,
-        description="o: the length counts as (o + length) / (o + 1); null: as the model has it",
+        description="o: the length counts as (o + length) / (o + 1); null: the model's own",
     )
-    allow_unknown: bool | None = Field(None, description="whether `<unk>` may be written; null: as the model has it")
+    allow_unknown: bool | None = Field(None, description="whether `<unk>` may be generated; null: the model's own")
     sampling: Sampling | None = Field(None, description="draw translations at random; null: beam search")
     alignments: bool = Field(False, description="whether to align source and target tokens")
-    gates: bool = Field(False, description="whether to tell the mean gates of lexical shortcuts")
+    gates: bool = Field(False, description="whether to return the mean gates of lexical shortcuts")
     split: Split = Field(
         "never",
-        description="which lines to cut into sentences, each translated by itself: those beyond the model's length, "
-        "which are refused otherwise, or all",
+        description="which lines to split into sentences, each translated by itself: never; long: those too long for "
+        "the model, which are refused otherwise; always: all",
     )
 
 
@@ -86,13 +86,13 @@ class CandidateAnswer(BaseModel):
     """One translation of a line."""
 
     text: str
-    score: float = Field(description="what candidates are ranked by")
+    score: float = Field(description="the score that ranks candidates")
     log_probability: float
-    complete: bool = Field(description="false if the translation was ended at the greatest length allowed")
+    complete: bool = Field(description="false if the translation was cut at the maximum length")
     tokens: list[str] = Field(description="target pieces and the end mark")
     token_log_probabilities: list[float]
     alignment: list[list[float]] | None = Field(
-        None, description="for each target token, how much each source token contributes; a row sums to 1"
+        None, description="for each target token, the weight of each source token; a row sums to 1"
     )
     gates: dict[str, list[dict[str, float]]] | None = Field(None, description="mean gates of lexical shortcuts")
 
@@ -116,17 +116,17 @@ class TranslateAnswer(BaseModel):
 class StreamedTranslation(TranslationAnswer):
     """A line of a stream."""
 
-    line: int = Field(description="its number, from 1")
+    line: int = Field(description="number of the line, from 1")
 
 
 class StreamedError(ErrorAnswer):
-    """A line of a stream that could not be translated, or the end of a stream that cannot go on."""
+    """A line of a stream that could not be translated, or the end of a stream that cannot continue."""
 
     line: int
 
 
 class SentencesRequest(OfModel):
-    """Lines to cut into sentences."""
+    """Lines to split into sentences."""
 
     texts: list[str] = Field(min_length=1, description="the lines")
 
@@ -134,7 +134,7 @@ class SentencesRequest(OfModel):
 class SentencesAnswer(BaseModel):
     """The sentences of each line."""
 
-    sentences: list[list[str]] = Field(description="without the white space between them; of an empty line, none")
+    sentences: list[list[str]] = Field(description="without the white space between them; empty line: none")
 
 
 class ScoreRequest(OfModel):
@@ -143,7 +143,7 @@ class ScoreRequest(OfModel):
     sources: list[str] = Field(min_length=1)
     targets: list[str] = Field(min_length=1)
     pieces: bool = Field(False, description="whether targets are pieces with spaces between them, not text")
-    alternatives: int = Field(0, ge=0, description="how many of the likeliest pieces to tell at each position")
+    alternatives: int = Field(0, ge=0, description="number of likeliest pieces to return at each position")
 
 
 class NextPieceAnswer(BaseModel):
@@ -154,7 +154,7 @@ class NextPieceAnswer(BaseModel):
 
 
 class ScoreAnswer(BaseModel):
-    """How probable the model finds a translation."""
+    """The log-probability of a translation."""
 
     source: str
     target: str
@@ -162,7 +162,7 @@ class ScoreAnswer(BaseModel):
     log_probability: float
     tokens: list[str]
     token_log_probabilities: list[float]
-    first_choices: list[bool] = Field(description="whether each token is the one that the model finds most probable")
+    first_choices: list[bool] = Field(description="whether each token is the model's most probable one")
     alternatives: list[list[NextPieceAnswer]] | None = Field(
         None, description="for each token, the likeliest pieces at its position, best first"
     )
@@ -176,7 +176,7 @@ class ScoresAnswer(BaseModel):
 
 
 class AttentionRequest(OfModel):
-    """A sentence to look into."""
+    """A sentence whose attention is returned."""
 
     source: str = Field(min_length=1)
     target: str | None = Field(None, description="its translation; null: the model's own")
@@ -198,7 +198,7 @@ class AttentionPanel(BaseModel):
 
 
 class AttentionAnswer(BaseModel):
-    """What the model looked at, teacher-forced."""
+    """Attention weights of a teacher-forced translation."""
 
     model: str
     translation: str
@@ -206,10 +206,10 @@ class AttentionAnswer(BaseModel):
     target: list[str] = Field(description="target pieces, without begin and end mark")
     panels: list[AttentionPanel]
     source_attention: list[list[list[float]]] | None = Field(
-        None, description="of a grid: [t][s] are the weights of source position s under target position t"
+        None, description="for a grid: [t][s] are the weights of source position s under target position t"
     )
     target_attention: list[list[list[float]]] | None = Field(
-        None, description="of a grid: [s][t] are the weights of target position t under source position s"
+        None, description="for a grid: [s][t] are the weights of target position t under source position s"
     )
 
 
@@ -222,13 +222,13 @@ class ModelAnswer(BaseModel):
     family: str
     parameters: int
     max_length: int | None = Field(description="most source tokens of a sentence; null: only the server's limit")
-    has_gates: bool = Field(description="whether it has lexical shortcuts, whose gates can be told")
+    has_gates: bool = Field(description="whether it has lexical shortcuts, whose gates can be returned")
     has_alignments: bool = Field(description="whether its translations can be aligned")
-    beam_size: int = Field(description="of its own search")
+    beam_size: int = Field(description="beam size of its own search")
 
 
 class LimitsAnswer(BaseModel):
-    """How much one request may hold."""
+    """Limits on one request."""
 
     lines: int = Field(description="most lines of its texts")
     body_bytes: int = Field(description="most bytes of its body")
@@ -236,7 +236,7 @@ class LimitsAnswer(BaseModel):
 
 
 class ModelsAnswer(BaseModel):
-    """The models in the order in which they were given: of one pair, the first one translates unless named."""
+    """The models in the given order; the first one of a language pair translates unless another is named."""
 
     models: Annotated[list[ModelAnswer], Field(min_length=1)]
     limits: LimitsAnswer

@@ -1,4 +1,4 @@
-"""The process: sockets, signals, and the end."""
+"""The server process: sockets, signals, and shutdown."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 256
 IDLE_SECONDS = 10
-"""How long a connection may stay open between two requests."""
+"""Longest time that a connection stays open between two requests."""
 
 
 def serve(
     models: Sequence[str], config: ServerConfig, device: str = "auto", precision: PrecisionChoice = "float32"
 ) -> None:
-    """Serve models (`RUN` or `NAME=RUN`) until SIGTERM or Ctrl-C; on SIGHUP, load what has changed on disk.
+    """Serve models (`RUN` or `NAME=RUN`) until SIGTERM or Ctrl-C; on SIGHUP, reload models that have changed on disk.
 
     Raises:
         ConfigurationError: if the address cannot be listened on, or the configuration is wrong.
-        KeyboardInterrupt: after Ctrl-C, when the running requests have ended.
+        KeyboardInterrupt: after Ctrl-C, once the running requests have finished.
         ModelError: if a model cannot be loaded.
     """
-    with held_back(signal.SIGHUP) as came, _bound(config) as listening:  # bound first: what is taken needs no models
+    with held_back(signal.SIGHUP) as came, _bound(config) as listening:  # bound first: a used port fails early
         server = Server(load_services(models, config, device, precision), device, precision, came)
         if not config.local_names and config.keys is None:
-            logger.warning("whoever can reach this machine may translate; --keys asks for API keys")
+            logger.warning("anyone who can reach this machine may translate; use --keys to require API keys")
         with _named(config):
             listening.listen(BACKLOG)
         settle()
@@ -59,7 +59,7 @@ def serve(
 
 
 def load_services(models: Sequence[str], config: ServerConfig, device: str, precision: PrecisionChoice) -> Services:
-    """The parts of a server of these models (`RUN` or `NAME=RUN`), which nothing has started yet.
+    """The parts of a server of these models (`RUN` or `NAME=RUN`), not yet started.
 
     Raises:
         ConfigurationError: if the file of keys is wrong, a name occurs twice, or there is no such device.
@@ -69,8 +69,8 @@ def load_services(models: Sequence[str], config: ServerConfig, device: str, prec
     paths, metrics = named_paths(models), Metrics()
     dispatcher = Dispatcher(config.limits, metrics)
     load = partial(Engine.load, device=device, precision=precision, search=config.search)
-    # In a thread that ends, with its team of OpenMP: beside an idle one, whose threads are more than cores in all, the
-    # worker's would not spin while they wait for each other, and a translation takes up to three times as long.
+    # In a thread that ends together with its OpenMP team: an idle team would make the threads outnumber the cores, so
+    # that the worker's would not spin while they wait, and a translation would take up to three times as long.
     with ThreadPoolExecutor(1) as loading:
         loaded = loading.submit(Models.load, paths, load, metrics).result()
     return Services(config, loaded, dispatcher, Access(keys), metrics)
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
     def __init__(
         self, services: Services, device: str, precision: PrecisionChoice, held_back: Sequence[signal.Signals] = ()
     ) -> None:
-        """Take what it serves with, and the signals that came while that was loaded."""
+        """Serve with these parts; `held_back` are the signals that arrived while they were loaded."""
         super().__init__(http_config(services))
         self.interrupted = False
         self._held_back = held_back
@@ -106,7 +106,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _stop(self) -> None:
-        logger.info("stopping: no new requests, the running ones end")
+        logger.info("stopping: no new requests are accepted, running ones finish")
         self._services.stop()
         self.should_exit = True
 
@@ -120,7 +120,7 @@ class Server(uvicorn.Server):
         self._reloading = asyncio.create_task(self._reload_after(self._reloading))
 
     async def _reload_after(self, running: asyncio.Task[None] | None) -> None:
-        """Reload; a model that changes again while it is loaded is loaded again."""
+        """Reload models; one that changes again while it is loaded is loaded again."""
         if running is not None:
             await asyncio.wait([running])
         await self._services.models.reload(self._load)
@@ -133,9 +133,9 @@ class Server(uvicorn.Server):
         try:
             known = read_keys(keys)
             self._services.access = self._services.access.renewed(known)
-            logger.info("read %d API keys anew from %s", len(known), keys)
+            logger.info("reloaded %d API keys from %s", len(known), keys)
         except ConfigurationError as error:
-            logger.error("the keys stay as they were: %s", error)
+            logger.error("the keys stay unchanged: %s", error)
 
     async def _load(self, path: Path) -> Engine:
         work = Loading(path, self._device, self._precision, self._services.config.search)
@@ -144,7 +144,7 @@ class Server(uvicorn.Server):
 
 
 def http_config(services: Services) -> uvicorn.Config:
-    """How uvicorn speaks HTTP for a server of these parts."""
+    """uvicorn's configuration for a server of these parts."""
     limits = services.config.limits
     return uvicorn.Config(
         create_app(services),
@@ -162,10 +162,10 @@ def http_config(services: Services) -> uvicorn.Config:
 
 
 def settle() -> None:
-    """Let the garbage collector pass over all that is there by now, which lives as long as the server.
+    """Exclude all present objects, which live as long as the server, from garbage collection.
 
-    It would look through some hundred thousand objects of loaded modules again and again, for 0.1 s each time, in
-    which nobody is answered. What was passed over before and is no longer needed is freed.
+    Each collection would traverse some hundred thousand objects of loaded modules for 0.1 s, in which no request is
+    answered. Objects excluded before that are no longer needed are freed.
     """
     gc.unfreeze()
     gc.collect()
@@ -174,7 +174,7 @@ def settle() -> None:
 
 @contextlib.contextmanager
 def held_back(number: signal.Signals) -> Iterator[list[signal.Signals]]:
-    """Meanwhile, a signal is only noted in this list."""
+    """Context in which a signal is only recorded, in the list that it yields."""
     came: list[signal.Signals] = []
     before = signal.signal(number, lambda *_: came.append(number))
     try:
@@ -184,10 +184,10 @@ def held_back(number: signal.Signals) -> Iterator[list[signal.Signals]]:
 
 
 def _bound(config: ServerConfig) -> socket.socket:
-    """A socket with the configured address, on which nobody is answered yet.
+    """A socket bound to the configured address, not yet listening.
 
     Raises:
-        ConfigurationError: if the address cannot be had.
+        ConfigurationError: if the address cannot be used.
     """
     with _named(config):
         family, address = config.address()
@@ -206,13 +206,13 @@ def _bound(config: ServerConfig) -> socket.socket:
 
 @contextlib.contextmanager
 def _named(config: ServerConfig) -> Iterator[None]:
-    """Raises errors of the configured address as such of the configuration."""
+    """Context that turns errors of the configured address into `ConfigurationError`."""
     try:
         yield
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(
             f"{config.host} port {config.port} cannot be listened on ({reason(error)}). Choose another one by --host "
-            "and --port, or end what listens there."
+            "and --port, or stop the process that listens there."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What the routes share, and how a request waits for its answer."""
+"""The parts that routes share, and how a request waits for its answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jointnmt.serving.settings import ServerConfig
 Answer = TypeVar("Answer")
 
 LAST_BATCH_SECONDS = 5.0
-"""How long the worker may still compute when the requests have had their time to end."""
+"""Longest time that the worker may still compute after the requests' time to finish is over."""
 
 
 @dataclass
@@ -35,37 +35,37 @@ class Services:
     access: Access
     metrics: Metrics
     stops_at: float | None = None
-    """By `time.monotonic`, when running requests have to have ended; None: the server has not been told to stop."""
+    """Time, by `time.monotonic`, at which running requests must have finished; None: the server is not stopping."""
 
     @property
     def draining(self) -> bool:
-        """Whether the server has been told to stop."""
+        """Whether the server is stopping."""
         return self.stops_at is not None
 
     def stop(self) -> None:
-        """Give running requests their time to end."""
+        """Begin to stop: running requests get a limited time to finish."""
         if self.stops_at is None:
             self.stops_at = time.monotonic() + self.config.limits.drain_seconds
 
     def admit(self, request: Request, given: str | None = None) -> None:
-        """Let a request in by its key, in the `Authorization` header or `given`.
+        """Admit a request by its key, in the `Authorization` header or `given`.
 
         Raises:
-            RequestError: if it may not come in.
+            RequestError: if the key is missing or wrong, or has used up its requests.
         """
         kind, _, header = request.headers.get("authorization", "").partition(" ")
         request.state.key = self.access.admit(header.strip() if kind.lower() == "bearer" else given)
 
     def seconds_left(self, request: Request) -> float:
-        """How much is left of a request's time, which began when it arrived."""
+        """Seconds left of a request's time, which began when it arrived."""
         arrived: float = request.state.arrived
         return max(0.0, arrived + self.config.limits.request_seconds - time.monotonic())
 
     async def answer(self, request: Request, computed: Coroutine[Any, Any, Answer]) -> Answer:
-        """What is computed, unless the client goes away or it takes too long: then the computation is given up.
+        """The computed answer; the computation is cancelled if the client disconnects or the time is over.
 
         Raises:
-            ClientGoneError: if nobody is there any more.
+            ClientGoneError: if the client has disconnected.
             BusyError: if the time is over.
         """
         task, gone = asyncio.current_task(), _gone(request)
@@ -74,7 +74,7 @@ class Services:
 
         def give_up(_: asyncio.Future[None]) -> None:
             nonlocal has_gone
-            if not has_ended:  # it may end while this is about to be called
+            if not has_ended:  # it may have ended meanwhile
                 has_gone = True
                 task.cancel()
 
@@ -98,7 +98,7 @@ class Services:
 
 
 def _gone(request: Request) -> asyncio.Future[None]:
-    """Is done when the client's connection has been lost; never, under a server that does not tell."""
+    """A future that is done once the client's connection is lost; never done under a server without that extension."""
     found: asyncio.Future[None] | None = request.scope.get("extensions", {}).get(CLIENT_GONE)
     return found or asyncio.get_running_loop().create_future()
 
@@ -117,7 +117,7 @@ Shared = Annotated[Services, Depends(_services)]
 
 @asynccontextmanager
 async def running(shared: Services) -> AsyncIterator[None]:
-    """The worker at work."""
+    """Context in which the worker is running."""
     shared.dispatcher.start()
     try:
         yield

@@ -58,7 +58,7 @@ bearer = HTTPBearer(auto_error=False, description="the API key, if the server ne
 async def admitted(
     request: Request, shared: Shared, _: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 ) -> None:
-    """Let a request in by its key."""
+    """Admit a request by its key."""
     shared.admit(request)
 
 
@@ -94,7 +94,7 @@ async def translate(request: Request, asked: TranslateRequest, shared: Shared) -
 async def translate_stream(request: Request, asked: TranslateRequest, shared: Shared) -> StreamingResponse:
     """Translate a document as a stream: one JSON object a line, in order, each as soon as it is ready.
 
-    A line that is refused, or cannot be translated, is answered by its error, and the others go on.
+    A line that is refused, or cannot be translated, is answered by an error, and the others continue.
     """
     limits = shared.config.limits
     check_number(asked.texts, limits)
@@ -103,7 +103,7 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
     lines = await shared.answer(request, to_lines_or_errors(model.engine, asked.texts, asked.prefixes, limits, options))
     sentences = [sentence for line in lines if isinstance(line, list) for sentence in line]
     outcomes = shared.dispatcher.outcomes(_work(model.engine, options), sentences)
-    # The first one is waited for here, so that a full queue is answered as such, and not within a stream.
+    # The first one is awaited here, so that a full queue is answered as such, not within a stream.
     first = await shared.answer(request, _next(outcomes))
     request.state.texts = asked.texts, list[str]()
     joined = partial(model.engine.joined, options=options)
@@ -112,7 +112,7 @@ async def translate_stream(request: Request, asked: TranslateRequest, shared: Sh
 
 @router.post("/sentences")
 async def sentences(asked: SentencesRequest, shared: Shared) -> SentencesAnswer:
-    """Tell where the sentences of lines begin and end, as `split` cuts them."""
+    """Split lines into sentences, as `split` does."""
     check_number(asked.texts, shared.config.limits)
     check_surrogates(asked.texts)
     language = chosen(shared, asked).pair[0]
@@ -123,7 +123,7 @@ async def sentences(asked: SentencesRequest, shared: Shared) -> SentencesAnswer:
 
 @router.post("/score", response_model_exclude_none=True)
 async def score(request: Request, asked: ScoreRequest, shared: Shared) -> ScoresAnswer:
-    """Tell how probable a model finds given translations."""
+    """Score given translations by their log-probabilities."""
     limits = shared.config.limits
     check_lines(asked.sources, limits)
     check_lines(asked.targets, limits)
@@ -142,7 +142,7 @@ async def score(request: Request, asked: ScoreRequest, shared: Shared) -> Scores
 
 @router.post("/attention")
 async def attention(request: Request, asked: AttentionRequest, shared: Shared) -> AttentionAnswer:
-    """Tell what a model looks at while it reads a sentence with its translation."""
+    """Return the attention weights of a model for a sentence with its translation."""
     limits = shared.config.limits
     texts = [asked.source, *([] if asked.target is None else [asked.target])]
     check_lines(texts, limits)
@@ -163,7 +163,7 @@ async def attention(request: Request, asked: AttentionRequest, shared: Shared) -
 
 @router.get("/models")
 async def models(shared: Shared) -> ModelsAnswer:
-    """The models that are served, and what a request may hold."""
+    """The models that are served, and the limits on a request."""
     found = [ModelAnswer(name=each.name, **asdict(each.engine.info)) for each in shared.models]
     limits = shared.config.limits
     return ModelsAnswer(
@@ -173,17 +173,17 @@ async def models(shared: Shared) -> ModelsAnswer:
 
 
 def chosen(shared: Services, asked: OfModel) -> Served:
-    """The model that is asked."""
+    """The model that a request asks for."""
     return shared.models.choose(asked.model, asked.source_language, asked.target_language)
 
 
 def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, TranslationOptions]:
-    """The model that is asked, and the options, within the limits."""
+    """The model that a request asks for, and its options, within the limits."""
     limits = shared.config.limits
     if refused := limits.refused_breadth(asked.num_best, asked.beam_size or 1):
         raise RequestError(400, refused)
     if asked.sampling and asked.beam_size is not None:
-        raise RequestError(400, "beam_size does not go with sampling, which follows no beam.")
+        raise RequestError(400, "beam_size does not go with sampling, which has no beam.")
     model = chosen(shared, asked)
     given = {
         "beam_size": asked.beam_size,
@@ -206,7 +206,7 @@ def _translation(shared: Services, asked: TranslateRequest) -> tuple[Served, Tra
 
 
 def _work(engine: Engine, options: TranslationOptions) -> Translating:
-    """The work on sentences of lines that are split already."""
+    """The work on sentences of lines that are already split."""
     return Translating(engine, replace(options, split="never"))
 
 
@@ -226,10 +226,10 @@ async def _lines(
 
     Args:
         shared: the server.
-        request: whose state notes the translations.
-        lines: what was asked; those that were refused are answered by why.
-        first: the outcome of the first sentence among them.
-        outcomes: those of the others.
+        request: the request, whose state records the translations.
+        lines: sentences of each line, or the error of a refused line.
+        first: outcome of the first sentence.
+        outcomes: outcomes of the other sentences.
         joined: makes the translation of a line from those of its sentences.
     """
     come, (texts, told) = [first], request.state.texts

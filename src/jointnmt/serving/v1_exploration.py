@@ -1,4 +1,4 @@
-"""The routes of `/v1` that look into models: cells, search, next words, models side by side."""
+"""The routes of `/v1` that explore models: cells, search, next words, models side by side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Values = dict[str, Any]
 
 @router.post("/inspect")
 async def inspect(request: Request, asked: InspectRequest, shared: Shared) -> InspectAnswer:
-    """Tell what a model does with a sentence and its translation, layer by layer and cell by cell."""
+    """Return a model's internal values for a sentence and its translation, layer by layer and cell by cell."""
     model, limits = chosen(shared, asked), shared.config.limits
     check_lines([asked.target or ""], limits)
 
@@ -48,7 +48,7 @@ async def inspect(request: Request, asked: InspectRequest, shared: Shared) -> In
 
 @router.post("/inspect/cell")
 async def inspect_cell(request: Request, asked: CellRequest, shared: Shared) -> CellAnswer:
-    """Tell what /v1/inspect has of one source and one target position, as plain numbers."""
+    """Return the values of /v1/inspect at one source and one target position, as plain numbers."""
     model, limits = chosen(shared, asked), shared.config.limits
     check_lines([asked.target or ""], limits)
     position = {"source_position": asked.source_position, "target_position": asked.target_position}
@@ -63,7 +63,7 @@ async def inspect_cell(request: Request, asked: CellRequest, shared: Shared) -> 
 
 @router.post("/search")
 async def search(request: Request, asked: SearchRequest, shared: Shared) -> SearchAnswer:
-    """Tell how beam search found a translation: what it kept at each position, and what it pruned by how much."""
+    """Trace beam search: the hypotheses kept at each position, and those pruned and by how much."""
     model, limits = chosen(shared, asked), shared.config.limits
     check_lines([asked.prefix], limits)
     if (asked.beam_size or 1) > limits.beam_size:
@@ -82,7 +82,7 @@ async def search(request: Request, asked: SearchRequest, shared: Shared) -> Sear
 
 @router.post("/alternatives", response_model_exclude_none=True)
 async def alternatives(request: Request, asked: AlternativesRequest, shared: Shared) -> AlternativesAnswer:
-    """Tell the likeliest next words after the beginning of a translation, and how it would go on with each."""
+    """Return the likeliest next words after the beginning of a translation, each with a full translation."""
     model, limits = chosen(shared, asked), shared.config.limits
     check_lines([asked.prefix], limits)
     if asked.count > limits.num_best:
@@ -120,7 +120,7 @@ async def compare(request: Request, asked: CompareRequest, shared: Shared) -> Co
 
 
 def _note(request: Request, source: str, translations: Sequence[str]) -> None:
-    """For the log, if it may hold texts."""
+    """Record texts for the log, which holds them if configured."""
     request.state.texts = [source] * len(translations), translations
 
 
@@ -132,7 +132,7 @@ async def _answer(
     compute: Callable[[], Values],
     search: SearchConfig | None = None,
 ) -> Values:
-    """What the worker's thread computes of one text; `search`, if it is not the model's own."""
+    """The result of the worker's thread for one text; `search` is given if it is not the model's own."""
     limits = shared.config.limits
     check_lines([source], limits)
 

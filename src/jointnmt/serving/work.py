@@ -1,6 +1,6 @@
-"""What the worker computes: sentences, and what is to be done with them.
+"""Work for the worker: sentences, and what is computed from them.
 
-Sentences whose `Work` is equal may be computed together, of whichever requests they are.
+Sentences with equal `Work` may be computed together, even from different requests.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Sentence:
     """One text to work on."""
 
     number: int
-    """Its place in the request, from 0."""
+    """Index in the request, from 0."""
     source: str
     target: str = ""
     """A target prefix, or a whole translation."""
     source_tokens: int = 1
     target_tokens: int = 1
-    """Both with the end mark; of the target, only where it is scored."""
+    """Number of tokens, end mark included, as `source_tokens`; only counted if the target is scored."""
     place: LinePlace = (0, 0)
-    """Samples are drawn by it."""
+    """Place in the request, on which samples depend."""
 
 
 class Work(Protocol):
-    """Something to do with sentences; equality says what may be done together."""
+    """A computation on sentences; equal ones may be computed together."""
 
     def plan(self, sentences: Sequence[Sentence]) -> list[int]:
-        """Which of the sentences to compute at once: the first one, and those that go well with it."""
+        """Indices of the sentences to compute at once: the first one, and those that fit in its batch."""
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[Any]:
         """A result for each sentence; called by the worker's thread alone."""
@@ -49,7 +49,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Translating:
-    """Translate."""
+    """Translation of sentences."""
 
     engine: Engine
     options: TranslationOptions
@@ -59,14 +59,14 @@ class Translating:
         return self.engine.plan_translations([each.source_tokens for each in sentences], self.options)
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[Translation | DataError]:
-        """Their translations, or an error in the place of one."""
+        """The translations, or an error in place of one."""
         places, sources = [each.place for each in sentences], [each.source for each in sentences]
         return self.engine.translate_each(places, sources, [each.target for each in sentences], self.options)
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Score given translations."""
+    """Scoring of given translations."""
 
     engine: Engine
     pieces: bool
@@ -78,14 +78,14 @@ class Scoring:
         return self.engine.plan_scores(*lengths)
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[ScoredTranslation]:
-        """Their scores."""
+        """The scores of the sentences."""
         places, sources = [each.place for each in sentences], [each.source for each in sentences]
         return self.engine.score(places, sources, [each.target for each in sentences], self.pieces, self.alternatives)
 
 
 @dataclass(frozen=True, eq=False)
 class Asking:
-    """Answer a question about one sentence, which the question knows."""
+    """A question about one sentence, which `answer` already knows."""
 
     answer: Callable[[], Any]
 
@@ -100,7 +100,7 @@ class Asking:
 
 @dataclass(frozen=True)
 class Loading:
-    """Read a model from disk, on the same thread as everything else that uses torch."""
+    """Loading of a model from disk, on the same thread as everything else that uses torch."""
 
     path: Path
     device: str
@@ -112,5 +112,5 @@ class Loading:
         return [0]
 
     def compute(self, sentences: Sequence[Sentence]) -> Sequence[Engine]:
-        """The model."""
+        """The loaded model."""
         return [Engine.load(self.path, self.device, self.precision, self.search)]

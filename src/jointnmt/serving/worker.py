@@ -1,4 +1,4 @@
-"""The one thread that computes."""
+"""The single thread that computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Worker(threading.Thread):
         self._queue, self._metrics = queue, metrics
 
     def run(self) -> None:
-        """Work until there is no more."""
+        """Compute batches until the queue is closed and empty."""
         while (chosen := self._queue.take()) is not None:
             began = time.monotonic()
             results = outcomes(chosen.work, chosen.sentences)
@@ -34,7 +34,7 @@ class Worker(threading.Thread):
                 ticket.deliver(sentence, result)
 
     def _observe(self, chosen: Chosen, began: float) -> None:
-        if isinstance(chosen.work, Loading):  # no request's
+        if isinstance(chosen.work, Loading):  # not of a request
             return
         self._metrics.compute_seconds.observe(time.monotonic() - began)
         self._metrics.batch_sentences.observe(len(chosen.sentences))
@@ -44,9 +44,9 @@ class Worker(threading.Thread):
 
 
 def outcomes(work: Work, sentences: Sequence[Sentence]) -> list[Any]:
-    """The results of a batch; where there is none, the exception that says why.
+    """The results of a batch, with an exception in place of a missing one.
 
-    If a batch cannot be computed, each sentence is tried by itself, so that one does not spoil the others.
+    If a batch cannot be computed, each sentence is computed alone, so that one does not affect the others.
     """
     try:
         return list(work.compute(sentences))

@@ -1,4 +1,4 @@
-"""Contrastive suites on runs: the items that every model takes, and their scores, computed once and cached."""
+"""Contrastive suites on runs: the items that every model accepts, and their scores, computed once and cached."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ logger = logging.getLogger(__name__)
 
 
 def check_languages(run: Path, translator: Translator, suite: str, named: Sequence[tuple[str, str]]) -> None:
-    """Refuse a suite whose file names tell other languages than the run's.
+    """Refuse a suite whose file names indicate other languages than the run's.
 
     Args:
         run: the RUN directory, for the message.
-        translator: of the run.
+        translator: the run's translator.
         suite: the name of the suite.
-        named: the language pairs that the file names allow; empty if they tell nothing.
+        named: the language pairs that the file names allow; empty if they do not indicate any.
 
     Raises:
-        DataError: if the run's languages, regions aside, are none of them.
+        DataError: if the run's languages, ignoring regions, are not among them.
     """
     languages = translator.segmentation.languages
     expected = tuple(map(base_language, languages))
     if named and expected not in [tuple(map(base_language, pair)) for pair in named]:
         raise DataError(
             f"{suite}: by the names of its files, this suite is {' or '.join(map('-'.join, named))}, but {run} "
-            f"translates {'-'.join(languages)}. Take another suite or model; if the names mislead, add --any-language."
+            f"translates {'-'.join(languages)}. Use another suite or model; if the names mislead, add --any-language."
         )
 
 
 def fitting_items(
     models: Sequence[tuple[Path, Translator]], suite: Suite, skip_long: bool
 ) -> tuple[list[SuiteItem], list[SuiteItem]]:
-    """The items whose source is not too long for any model, and those that are, if they may be skipped.
+    """The items with a source that fits every model, and with `skip_long` the skipped ones.
 
     Raises:
         DataError: naming the item, if it is too long and may not be skipped, or its source has no pieces; if no item
@@ -68,7 +68,7 @@ def _fitting_one(
     items, skipped = [], []
     for item in given:
         if not read[item.source][0]:
-            raise DataError(f"{item.place}: the source holds nothing that the model can read. Remove the item.")
+            raise DataError(f"{item.place}: the source is empty for the model: it has no pieces. Remove the item.")
         if (excess := preprocessor.excess(read[item.source])) is None:
             items.append(item)
             continue
@@ -81,7 +81,7 @@ def _fitting_one(
         skipped.append(item)
     if skipped:
         logger.info(
-            "%d items, the first of them %s, have more tokens than %s takes, and are skipped",
+            "%d items, the first of them %s, have more tokens than %s takes and are skipped",
             *(len(skipped), skipped[0].place, run),
         )
     return items, skipped

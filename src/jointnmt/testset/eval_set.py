@@ -13,11 +13,11 @@ class EvalSet:
     """Source sentences with one reference translation each, or several.
 
     Raises:
-        DataError: if there are no references, or not as many sources.
+        DataError: if there are no references, or the numbers of sources and references differ.
     """
 
     sources: Sequence[str]
-    """Empty if `source_name` is: finished translations alone can be measured then."""
+    """Source sentences; empty if `source_name` is, so that only finished translations can be measured."""
     references: Sequence[str]
     source_name: str
     """The file of the sources, for messages."""

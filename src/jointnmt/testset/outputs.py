@@ -1,4 +1,4 @@
-"""What a run computes on a test set, translations and predictions of the references, cached line by line."""
+"""Outputs of a run on a test set: translations and predictions of the references, cached line by line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jointnmt.translator.preprocessing import EncodedSentence, Line
 logger = logging.getLogger(__name__)
 
 WINDOW = 128
-"""Sentences translated at a time; an interruption loses no more."""
+"""Sentences translated at a time, the most that an interruption loses."""
 
 
 @dataclass(frozen=True)
@@ -30,34 +30,34 @@ class RunOutputs:
 
     name: str
     languages: tuple[str, str]
-    """Of source and target."""
+    """Language codes of source and target."""
     lowercase: bool
     """Whether the run writes lower case only."""
     translations: Sequence[str]
     cut: int
-    """Translations cut at the maximum length."""
+    """Number of translations cut at the maximum length."""
     log_probabilities: Sequence[float]
-    """Of each reference, given its source."""
+    """Log-probability of each reference, given its source."""
     hits: Sequence[Sequence[bool]]
-    """For each token of each reference, end marks included, whether the run finds it the most probable one."""
+    """For each token of each reference, end marks included, whether it is the run's most probable one."""
     target_ids: Sequence[Sequence[int]]
-    """The ids of these tokens."""
+    """Ids of these tokens."""
     segmentation: str = ""
-    """The fingerprint of what made them."""
+    """Fingerprint of the segmentation that made them."""
 
     @property
     def likelihood(self) -> Likelihood:
-        """Of the references."""
+        """The likelihood of the references."""
         return Likelihood(self.log_probabilities, [*map(len, self.hits)], self.segmentation)
 
     @property
     def perplexity(self) -> float:
-        """Of the references."""
+        """The perplexity of the references."""
         return self.likelihood.perplexity
 
 
 def ignores_case(runs: Sequence[RunOutputs]) -> bool:
-    """Whether a comparison has to ignore case, because one of the runs writes lower case only."""
+    """Whether a comparison must ignore case, because a run writes lower case only."""
     return any(run.lowercase for run in runs)
 
 
@@ -72,13 +72,13 @@ def check_runs(runs: Sequence[Path]) -> None:
 
 
 def common_languages(systems: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """The languages of source and target.
+    """The common languages of source and target.
 
     Raises:
-        ConfigurationError: if not all systems have the same.
+        ConfigurationError: if the languages of the systems differ.
     """
     if len(set(systems)) > 1:
-        raise ConfigurationError(f"The runs are not of the same languages: {', '.join(map('-'.join, systems))}.")
+        raise ConfigurationError(f"The runs have different languages: {', '.join(map('-'.join, systems))}.")
     return systems[0]
 
 
@@ -118,10 +118,10 @@ def run_outputs(translator: Translator, run: Path, eval_set: EvalSet, progress: 
 def outputs_of_runs(
     runs: Sequence[Path], eval_set: EvalSet, computation: LoadOptions, progress: ProgressCallback
 ) -> tuple[list[RunOutputs], dict[str, list[int]]]:
-    """`run_outputs` of each run, and `training_counts` by name of those whose training text is there.
+    """`run_outputs` of each run, and `training_counts` by name of those whose training text exists.
 
     Raises:
-        ConfigurationError: if the runs are not of the same languages.
+        ConfigurationError: if the runs have different languages.
     """
     outputs, languages = [], []
     counts: dict[str, list[int]] = {}
@@ -129,7 +129,7 @@ def outputs_of_runs(
         translator = Translator.load(run, *computation)
         languages.append(translator.segmentation.languages)
         common_languages(languages)  # before the run is computed
-        found = training_counts(translator, run)  # first: a missing training text shows at once
+        found = training_counts(translator, run)  # first, so that a missing training text is reported at once
         if found is not None:
             counts[run_name(run)] = found
         outputs.append(run_outputs(translator, run, eval_set, progress))
@@ -176,6 +176,6 @@ def training_counts(translator: Translator, run: Path) -> list[int] | None:
     try:
         store = open_text_of_run(members_of(run)[0], translator.experiment.data, translator.segmentation)
     except (ConfigurationError, DataError) as error:
-        logger.warning("%s: is left out of accuracy by frequency. %s", run_name(run), error)
+        logger.warning("%s: left out of accuracy by frequency. %s", run_name(run), error)
         return None
     return store.target_token_counts(translator.segmentation.target.vocabulary_size).tolist()

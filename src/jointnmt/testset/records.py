@@ -22,11 +22,11 @@ from jointnmt.translator import Translator
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 3
-"""Part of every fingerprint."""
+"""Version of the format, part of every fingerprint."""
 
 Record = dict[str, Any]
 ProgressCallback = Callable[[str, int, int], None]
-"""Takes the name of a task, the lines done, and the lines in total."""
+"""Called with the name of a task, the lines done, and the lines in total."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,24 @@ class CachedTask:
     """A computation of a run over the lines of a text."""
 
     name: str
-    """Of the task, such as `translating`, in progress and fingerprint."""
+    """Name of the task, such as `translating`, for progress and fingerprint."""
     facts: Mapping[str, Any]
     """Everything that the records depend on besides the run, as JSON-compatible values."""
     total: int
     """Number of records."""
     compute: Callable[[int], Iterator[Record]]
-    """Yields the records after so many that are done, as if all were computed."""
+    """Yields the records after the given number, as if all were computed."""
 
 
 def run_name(run: Path) -> str:
-    """The name of a run: that of its folder; of an ensemble, those of all."""
+    """The name of a run's folder; for an ensemble, those of all its runs."""
     return SIGN.join(each.name or each.resolve().name for each in members_of(run))
 
 
 def cached_records(translator: Translator, run: Path, task: CachedTask, progress: ProgressCallback) -> list[Record]:
-    """The records of a task: from the cache, or computed, from where an interruption left off.
+    """The records of a task: from the cache, or computed, continuing after an interruption.
 
-    The records lie in the folder `measured` of the cache, under a hash of weights, configuration, segmentation, code,
+    They are stored in the folder `measured` of the cache, under a hash of weights, configuration, segmentation, code,
     versions and the task's facts. The result is the same as without the interruption.
 
     Raises:
@@ -82,7 +82,7 @@ def _naming(file: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigurationError(
             f"{file}: results cannot be cached here: {reason(error)}. Set data.cache or the environment variable "
-            "JOINTNMT_CACHE to a folder with room that you may write to."
+            "JOINTNMT_CACHE to a folder that you can write to, with enough space."
         ) from error
 
 
@@ -90,7 +90,7 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
     with _naming(file):
         lines, damaged = _whole_lines(file)
     if damaged:
-        logger.warning("%s: is damaged from line %d on, which is computed anew", file, len(lines) + 1)
+        logger.warning("%s: damaged from line %d on, which is computed again", file, len(lines) + 1)
     records = [json.loads(line)[1] for line in lines]
     if len(records) == task.total:
         logger.debug("%s: cached (%s)", what, file)
@@ -113,14 +113,14 @@ def _completed(file: Path, task: CachedTask, what: str, progress: ProgressCallba
 
 
 def _line(record: Record, number: int) -> bytes:
-    """A record as a line: with a checksum of it and of its number, so that changed and moved lines are noticed."""
+    """A record as a line, with a checksum over record and number, to detect changed and moved lines."""
     text = json.dumps(record, ensure_ascii=False, sort_keys=True)
     digest = hashlib.sha256(f"{number} {text}".encode()).hexdigest()[:16]
     return f'["{digest}", {text}]\n'.encode()
 
 
 def _whole_lines(file: Path) -> tuple[list[bytes], bool]:
-    """The lines before the first one that is not as it was written, and whether more than a process's end explains it.
+    """The lines before the first damaged one, and whether the damage is more than a killed process leaves.
 
     A killed process leaves a last line without its end.
     """
@@ -136,7 +136,7 @@ def _whole_lines(file: Path) -> tuple[list[bytes], bool]:
 
 
 def _fingerprint(translator: Translator, task: CachedTask) -> str:
-    alone = ["alone"] * (translator.max_cells == 1)  # another batch size changes rounding, and nobody asks for that
+    alone = ["alone"] * (translator.max_cells == 1)  # other sizes only change rounding
     facts = {
         "format": FORMAT_VERSION,
         **translator.facts(),

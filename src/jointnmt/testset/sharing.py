@@ -1,4 +1,4 @@
-"""A run as a folder to give away: compact weights, and a card with what they score on test sets."""
+"""A run as a folder to give away: compact weights, and a card with their scores on test sets."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ShareOptions:
     card: Mapping[str, str] = field(default_factory=dict)
     """Arguments of `generate_model_card`, such as `licence`."""
     tests: Mapping[str, EvalSet] = field(default_factory=dict)
-    """Texts to measure the stored weights on, by the names of the card."""
+    """Test sets to measure the stored weights on, by their names in the card."""
     device: str = "auto"
 
 
 def share_run(run: Path, folder: Path, options: ShareOptions, progress: ProgressCallback) -> dict[str, Scores]:
-    """Save a run as a folder, measure what was saved, and state the scores in its card; returns them.
+    """Save a run as a folder, measure the saved model, and state the scores in its card; returns them.
 
-    The folder gets its name when it is finished.
+    The folder gets its name when it is complete.
 
     Raises:
-        ConfigurationError: if the folder is there already, and not empty; if the precision is too narrow.
+        ConfigurationError: if the folder exists and is not empty; if the precision is too narrow.
         DataError: if a test set does not fit the run.
         ModelError: if the run is incomplete.
     """

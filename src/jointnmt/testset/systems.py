@@ -31,15 +31,15 @@ class SystemRun:
     name: str
     translations: Sequence[str]
     languages: tuple[str, str] | None = None
-    """Of source and target, if the run is given."""
+    """Languages of source and target, if the run is given."""
     likelihood: Likelihood | None = None
-    """Of the references, if the run is given."""
+    """Likelihood of the references, if the run is given."""
     lowercase: bool = False
     """Whether the run writes lower case only."""
 
     @property
     def perplexity(self) -> float | None:
-        """Of the references, if the run is given."""
+        """The perplexity of the references, if the run is given."""
         return None if self.likelihood is None else self.likelihood.perplexity
 
 
@@ -52,13 +52,13 @@ class EvaluatedSystem:
 
     @property
     def perplexity(self) -> float | None:
-        """The geometric mean of the runs' perplexities; None if one of them has none."""
+        """The geometric mean of the runs' perplexities; None if a run has none."""
         found = self.likelihoods
         return geometric_mean(each.perplexity for each in found) if found else None
 
     @property
     def likelihoods(self) -> list[Likelihood]:
-        """Of the references, one a run; none at all if one of the runs has none."""
+        """The likelihood of the references under each run; empty if a run has none."""
         found = [run.likelihood for run in self.runs if run.likelihood is not None]
         return found if len(found) == len(self.runs) else []
 
@@ -70,7 +70,7 @@ class ExampleSentence:
     source: str | None
     references: Sequence[str]
     translations: Mapping[str, Sequence[str]]
-    """By name of the system: one of each run."""
+    """Translations by name of the system, one of each run."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,16 @@ class MetricOptions:
     """The target language, for tokenisers; None: the runs', or English without any."""
     metrics: Sequence[str] = METRICS
     tokenized: bool = False
-    """The texts are tokenised already; see `corpus_metrics`."""
+    """Whether the texts are already tokenised; see `corpus_metrics`."""
     lowercase: bool = False
-    """BLEU and chrF ignore case; they do so anyway if a run writes lower case only."""
+    """Whether BLEU and chrF ignore case, as they do anyway if a run writes lower case only."""
     samples: int = 1000
     """Resampled test sets of a comparison."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of several systems, in one order throughout, and their comparison with the first one."""
+    """Scores of several systems, in the same order throughout, and their comparison with the first one."""
 
     language: str
     lowercase: bool
@@ -98,16 +98,16 @@ class Evaluation:
     eval_set: EvalSet
     systems: Sequence[EvaluatedSystem]
     scores: Sequence[Sequence[Scores]]
-    """Of each system, those of each run."""
+    """Scores of each run of each system."""
     resampled: Sequence[ResampledScores]
-    """By each metric, and by `nll` where runs of the same pieces are given, so that any two systems can be compared;
-    none of a single run."""
+    """Resampled scores by each metric, and by `nll` for runs with the same segmentation; any two systems can be
+    compared. Empty for a single run."""
     measures: Mapping[str, CorpusMetric]
-    """The metrics, which know the statistics of all sentences."""
+    """The metrics, with cached statistics of all sentences."""
 
     @cached_property
     def comparisons(self) -> Sequence[Comparison]:
-        """Of all systems with the first one, by each of `resampled`."""
+        """Comparisons of all systems with the first one, for each of `resampled`."""
         return [each.comparison() for each in self.resampled]
 
     def examples(self, count: int) -> Iterator[ExampleSentence]:
@@ -120,7 +120,7 @@ class Evaluation:
             )
 
     def plain(self, num_examples: int = 0) -> dict[str, Any]:
-        """As JSON-compatible values; a system of several runs has those of each under `runs`."""
+        """The fields as JSON-compatible values; a system of several runs has the values of each under `runs`."""
         systems = [_plain(system, scores) for system, scores in zip(self.systems, self.scores, strict=True)]
         values: dict[str, Any] = {"language": self.language, "systems": systems}
         if self.comparisons:
@@ -154,7 +154,7 @@ def system_of_file(
 
     Raises:
         ConfigurationError: if the run translates other languages than the other systems.
-        DataError: if there are not as many translations as references.
+        DataError: if the numbers of translations and references differ.
     """
     from jointnmt.testset.outputs import measure_likelihood  # slow to import, and not needed for files alone
 
@@ -178,7 +178,7 @@ def system_of_run(
 
     Raises:
         ConfigurationError: if it translates other languages than the other systems.
-        DataError: as of `run_outputs`.
+        DataError: as in `run_outputs`.
     """
     from jointnmt.testset.outputs import run_outputs
 
@@ -190,7 +190,7 @@ def system_of_run(
 
 
 def _load(run: Path, computation: LoadOptions, others: Sequence[SystemRun]) -> Translator:
-    """A run of the same languages as the other systems."""
+    """Load a run that must have the languages of the other systems."""
     from jointnmt.runs.members import members_of
     from jointnmt.testset.outputs import common_languages
     from jointnmt.translator import Translator
@@ -242,24 +242,24 @@ def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
     others = [system.name for system in known if {each.segmentation for each in system.likelihoods} != pieces]
     if others:
         logger.warning(
-            "%s: nll and perplexity are those of other pieces than %s has, and cannot be compared",
+            "%s: nll and perplexity are over other pieces than those of %s, so they cannot be compared",
             ", ".join(others),
             known[0].name,
         )
     if known[0] is not systems[0] and len(known) > 1:
-        logger.warning("%s: no run of it is known, so nll and perplexity are compared with nothing", systems[0].name)
+        logger.warning("%s: its run is not given, so nll and perplexity are not compared", systems[0].name)
 
 
 def _target_language(runs: Sequence[SystemRun], eval_set: EvalSet) -> str:
-    """That of the runs; or what the name of the reference ends in; or English, as no more is known."""
+    """The target language of the runs, else the extension of the reference's name, else English."""
     named = language_of_file(eval_set.reference_name)
-    known = named if len(named) == 2 and check_code(named) is None else None  # .txt is a language, too
+    known = named if len(named) == 2 and check_code(named) is None else None  # .txt would be a language code, too
     found = next((run.languages[1] for run in runs if run.languages), None)
     if found is None:
         return known or "en"
     if known and base_language(known) != base_language(found):
         logger.warning(
-            "%s: its name ends in %s, but the runs write %s, by whose rules words are counted; --language says another",
+            "%s: its name ends in %s, but the runs write %s, whose rules count words; --language changes that",
             eval_set.reference_name,
             known,
             found,
@@ -274,11 +274,11 @@ def _warn_of_empty(runs: Sequence[SystemRun], eval_set: EvalSet) -> None:
             logger.warning("%s: %d of %d lines are empty", name, empty, len(lines))
     for name, lines in eval_set.more_references.items():
         if empty := sum(not line.strip() for line in lines):
-            logger.info("%s: %d of %d lines are empty, and are no references", name, empty, len(lines))
+            logger.info("%s: %d of %d lines are empty and not used as references", name, empty, len(lines))
 
 
 def _warn_of_copies(systems: Sequence[EvaluatedSystem]) -> None:
-    """Name runs of one system that translate alike throughout: of the chance of seeds, copies tell nothing."""
+    """Warn of runs of one system with identical translations, which say nothing about seeds."""
     for system in systems:
         names: dict[tuple[str, ...], list[str]] = {}
         for run in system.runs:
@@ -286,14 +286,14 @@ def _warn_of_copies(systems: Sequence[EvaluatedSystem]) -> None:
         for copies in names.values():
             if len(copies) > 1:
                 logger.warning(
-                    "%s: %s have the same translations, as copies of one run have: that is no variation of seeds",
+                    "%s: %s have the same translations, as copies of one run have, so seeds do not vary",
                     system.name,
                     ", ".join(copies),
                 )
 
 
 def _ignore_case(runs: Sequence[SystemRun], eval_set: EvalSet) -> bool:
-    """Whether a fair comparison has to ignore case, because a run writes lower case only."""
+    """Whether a fair comparison must ignore case, because a run writes lower case only."""
     if lowercasing := [run.name for run in runs if run.lowercase]:
         logger.info("case is ignored, since only lower case is written by %s", ", ".join(lowercasing))
         return True

@@ -1,4 +1,4 @@
-"""How text is segmented: the configuration."""
+"""Configuration of segmentation."""
 
 from __future__ import annotations
 
@@ -17,41 +17,43 @@ class SegmentationConfig(Config):
     joint: bool | Literal["merges"] = Field(
         True,
         description="one vocabulary for both sides; false: one for each; `merges`: BPE is learnt from both together, "
-        "and the vocabulary of each has the pieces that its text has",
+        "and the vocabulary of each side has the pieces that occur in its text",
     )
     vocabulary_size: int = Field(
-        10_000, ge=8, le=100_000_000, description="most pieces, special ones included; of the source, if not joint"
+        10_000, ge=8, le=100_000_000, description="most pieces, special ones included; if not joint, of the source"
     )
     num_merges: int | None = Field(
         None,
         ge=1,
         le=100_000_000,
-        description="of joint BPE, in place of `vocabulary_size`: characters are counted apart, as papers do",
+        description="merges of joint BPE, in place of `vocabulary_size`; characters are not counted, as in papers",
     )
     vocabulary_threshold: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="of joint BPE: how often a side's text must have a piece; others are cut into smaller ones there",
+        description="for joint BPE: least frequency of a piece on a side; rarer ones are split into smaller ones there",
     )
     target_vocabulary_size: int | None = Field(
-        None, ge=8, le=100_000_000, description="most pieces of the target; null: as the source"
+        None, ge=8, le=100_000_000, description="most pieces of the target; null: as for the source"
     )
-    min_frequency: int = Field(2, ge=1, le=10**9, description="of a merge (bpe) or a word; rarer words are unknown")
+    min_frequency: int = Field(
+        2, ge=1, le=10**9, description="least count of a merge (bpe) or a word; rarer words: unknown"
+    )
     lowercase: bool = Field(False, description="lower-case all text; not undone on output")
     moses: bool = Field(False, description="Moses tokenisation first, undone on output; false for tokenised text")
     normalize_punctuation: bool = Field(
         False, description="unify quotation marks, dashes and spaces first, as the Moses script does; not undone"
     )
     truecase: bool = Field(
-        False, description="case of words as within sentences, by a Moses model; undone on output; wants tokens"
+        False, description="words in their case within sentences, by a Moses model; undone on output; needs tokens"
     )
     split_punctuation: bool = Field(
-        False, description="no piece joins punctuation with letters (bpe, unigram); undone exactly on output"
+        False, description="punctuation is never in one piece with letters (bpe, unigram); exactly undone on output"
     )
 
     tags: tuple[str, ...] = Field(
-        (), description="pieces by themselves that a source may begin with; those of `data.train` are among them"
+        (), description="tags that a source may begin with, a piece each; those of `data.train` are included"
     )
 
     @model_validator(mode="after")
@@ -92,11 +94,11 @@ class SegmentationConfig(Config):
 
     @property
     def counts_pieces(self) -> bool:
-        """Whether segmentation depends on how often each side's text has which pieces."""
+        """Whether segmentation depends on the frequencies of pieces on each side."""
         return self.joint == "merges" or self.vocabulary_threshold > 0
 
     @model_validator(mode="after")
     def _words_keep_their_punctuation(self) -> Self:
         if self.split_punctuation and self.kind == "word":
-            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not tell where a space was")
+            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not mark spaces")
         return self

@@ -1,4 +1,4 @@
-"""Which language a text is in, as its letters say."""
+"""Language identification by characters."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 from jointnmt.extras import extra
 
 FEWEST_LETTERS = 20
-"""A shorter text says too little: on the bundled corpus, no longer sentence is taken for another language with
-`SURE`."""
+"""Fewest letters of a text that is identified: on the bundled corpus, no longer sentence is taken for another language
+with `SURE`."""
 
 FEWEST_LINES = 20
-"""Lines that are long enough to tell: with fewer, the language of a text is told by short ones together."""
+"""Fewest identifiable lines of a text; with fewer, short lines are joined to identify its language."""
 
 SURE = 0.95
 """Probability above which a text is taken to be in a language."""
 
 ALIKE = ({"nb", "nn", "no", "da"}, {"bs", "hr", "sr"}, {"id", "ms", "jv"}, {"gl", "pt"}, {"xh", "zu"})
-"""Languages that are not told apart by the sentence."""
+"""Groups of languages that cannot be distinguished by a sentence."""
 
 
 class MajorityLanguage(NamedTuple):
@@ -28,17 +28,17 @@ class MajorityLanguage(NamedTuple):
 
     language: str
     share: float
-    """Of the lines that are long enough to tell: those in this language. 0 if there are none."""
+    """Share of the identifiable lines that are in this language; 0 if there are none."""
 
 
 def ranked(text: str) -> list[tuple[str, float]]:
-    """All languages that can be told, with their probabilities, likeliest first."""
+    """All identifiable languages with their probabilities, likeliest first."""
     found: list[tuple[str, float]] = _identifier().rank(text)
     return found
 
 
 def language_of(text: str) -> tuple[str, float] | None:
-    """The likeliest language of a sentence and its probability; None if it has too few letters to tell."""
+    """The likeliest language of a sentence and its probability; None if it has too few letters."""
     if sum(map(str.isalpha, text)) < (FEWEST_LETTERS if text.isascii() else FEWEST_LETTERS // 2):
         return None
     language, probability = _identifier().classify(text)
@@ -46,8 +46,7 @@ def language_of(text: str) -> tuple[str, float] | None:
 
 
 def language_of_lines(lines: Iterable[str]) -> MajorityLanguage:
-    """The language that most lines are in; if hardly any is long enough to tell, as many short ones as make a long one
-    count as a line."""
+    """The language of most lines; if hardly any is long enough, neighbouring short lines are joined into one."""
     lines = list(lines)
     found = _votes(lines)
     if found.total() < FEWEST_LINES:
@@ -63,7 +62,7 @@ def _votes(lines: Iterable[str]) -> Counter[str]:
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
-    """Neighbouring lines together, with three times the letters that one has to have."""
+    """Neighbouring lines joined to three times the fewest letters of a line."""
     together = ""
     for line in lines:
         together = f"{together} {line}"
@@ -74,7 +73,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
 
 
 def is_other_language(text: str, language: str) -> str | None:
-    """The language that a sentence surely is in, if that is another than `language` and none that is much alike."""
+    """The language that a sentence is surely in, if it is neither `language` nor one that is alike; else None."""
     told = language_of(text)
     if told is None or told[0] == language or told[1] < SURE:
         return None
@@ -82,11 +81,11 @@ def is_other_language(text: str, language: str) -> str | None:
 
 
 def are_exchanged(texts: tuple[str, str], languages: tuple[str, str]) -> bool:
-    """Whether of two sentences each is surely in the language of the other, as both together say; neither is blank.
+    """Whether each of two sentences is surely in the language of the other, judged together; neither is blank.
 
     Args:
-        texts: of any length, such as a sentence and its translation.
-        languages: those that they should be in, which can be told and told apart.
+        texts: texts of any length, such as a sentence and its translation.
+        languages: the languages that they should be in, which satisfy `told_apart`.
     """
     right, wrong = 1.0, 1.0
     for text, language, other in zip(texts, languages, languages[::-1], strict=True):
@@ -96,7 +95,7 @@ def are_exchanged(texts: tuple[str, str], languages: tuple[str, str]) -> bool:
 
 
 def told_apart(languages: tuple[str, str]) -> bool:
-    """Whether sentences of two languages can be told, and told apart."""
+    """Whether sentences of two languages can be identified and distinguished."""
     return (
         languages[0] != languages[1]
         and identifiable().issuperset(languages)
@@ -106,7 +105,7 @@ def told_apart(languages: tuple[str, str]) -> bool:
 
 @cache
 def identifiable() -> frozenset[str]:
-    """The codes of the languages that can be told."""
+    """The codes of identifiable languages."""
     return frozenset(map(str, _identifier().nb_classes))
 
 

@@ -1,4 +1,4 @@
-"""Characters that nobody sees, of which text from PDFs and web pages is full."""
+"""Invisible characters, which are frequent in text from PDFs and web pages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ INVISIBLE = dict.fromkeys(
         0xFEFF,  # byte order mark, where files were joined
     )
 )  # fmt: skip
-"""A table of `str.translate`. Zero width joiners are none of them: words of several scripts and emoji have them."""
+"""Table for `str.translate`. Zero width joiners are kept, as words of several scripts and emoji need them."""
 
 
 def without_invisible(text: str) -> str:
-    """The text without them."""
+    """The text without invisible characters."""
     return text if text.isascii() else text.translate(INVISIBLE)
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to be seen in a text."""
+    """Whether a text has only white space and invisible characters."""
     return not text or text.isspace() or not without_invisible(text).strip()

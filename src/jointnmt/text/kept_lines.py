@@ -1,4 +1,4 @@
-"""Lines that are read more than once, though they come as a stream, and may not fit in memory."""
+"""Lines of a stream that are read more than once, and may not fit in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 
 
 class KeptLines:
-    """Lines without line breaks, kept in a temporary file, which is gone with the object."""
+    """Lines without line breaks, stored in a temporary file, which is deleted with the object."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         """Read all lines."""

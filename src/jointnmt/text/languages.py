@@ -1,7 +1,7 @@
-"""Languages by their codes and names: the one place that knows them, by langcodes.
+"""Languages by their codes and names, from langcodes.
 
-Checking a code needs no more than its list; the names are in another package, of some extras, which are imported only
-for them.
+Checking a code needs only langcodes' own list; the names are in another package, of some extras, which is imported only
+when they are needed.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 
 @lru_cache(1024)
 def base_language(code: str) -> str:
-    """The language of a code with region or script: `zh` of `zh-CN`, `pt` of `pt_BR`, also of `zho` and `por`."""
+    """The two-letter language of a code: `zh` for `zh-CN` and `zho`, `pt` for `pt_BR` and `por`."""
     language = code.replace("_", "-").partition("-")[0].lower()
     if len(language) != 3 or not (language.isascii() and language.isalpha()):
         return language
@@ -35,12 +35,12 @@ def has_spaces(code: str) -> bool:
 
 
 def space_of(code: str) -> str:
-    """What stands between the sentences of a language."""
+    """The separator between the sentences of a language."""
     return " " if has_spaces(code) else ""
 
 
 def check_code(code: str) -> str | None:
-    """What is wrong with a code that BCP 47 does not know, with the one that may be meant; None: nothing."""
+    """The error for a code that BCP 47 does not have, with a suggestion; None: the code is valid."""
     import langcodes  # imported here: translating needs none of it
 
     if langcodes.tag_is_valid(code):
@@ -49,7 +49,7 @@ def check_code(code: str) -> str | None:
         meant = f" (is it {langcodes.find(code).to_tag()}?)"
     except (LookupError, ImportError):  # no such name, or no names are installed
         meant = ""
-    return f"{code!r} is no language code{meant}. Give a code such as de, en or pt-BR (ISO 639, BCP 47)."
+    return f"{code!r} is not a language code{meant}. Give a code such as de, en or pt-BR (ISO 639, BCP 47)."
 
 
 def language_name(code: str) -> str:
@@ -67,7 +67,7 @@ def language_name(code: str) -> str:
 
 @cache
 def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
-    """Codes of two letters by themselves and by the names of their languages in other ones, in lower case.
+    """Two-letter codes by code and by the names of their languages in the given languages, in lower case.
 
     Raises:
         MissingPackageError: if the names of languages are not installed.
@@ -84,7 +84,7 @@ def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
 
 
 def num_words(text: str, language: str) -> int:
-    """The words of a text, or its characters in a language without spaces; at least 1."""
+    """Number of words of a text, or of characters in a language without spaces; at least 1."""
     return max(1, len(text.split()) if has_spaces(language) else len("".join(text.split())))
 
 
@@ -92,8 +92,8 @@ def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
     """Check by their file names, such as `test.de` and `test.en`, that source and target are not swapped.
 
     Args:
-        source: file name, possibly of a compressed file.
-        target: likewise.
+        source: file name of the source, possibly of a compressed file.
+        target: file name of the target, possibly of a compressed file.
         languages: expected languages of source and target.
 
     Raises:
@@ -109,5 +109,5 @@ def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:
 
 
 def language_of_file(name: str) -> str:
-    """What a file name ends in, which is the text's language by convention: `de` of `test.de.gz`."""
+    """The extension of a file name, by convention the text's language: `de` for `test.de.gz`."""
     return Path(plain_name(Path(name))).suffix.removeprefix(".")

@@ -36,13 +36,13 @@ def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabu
     except Exception as error:
         raise ConfigurationError(
             f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
-            "that there is text, and choose another size."
+            "that the text is not empty, or choose another size."
         ) from error
     learnt = tokenizer.get_vocab_size() - len(MARKS) - len(config.tags)
     if learnt <= 0:
         raise DataError(
-            "segmentation: there is nothing to learn it from: the training text is empty, or, for words, has none that "
-            f"occurs segmentation.min_frequency={config.min_frequency} times."
+            "segmentation: no pieces can be learnt: the training text is empty or, for words, none occurs "
+            f"segmentation.min_frequency={config.min_frequency} times."
         )
     marks = tokenizer.get_vocab_size() - learnt
     if learnt + marks > size:
@@ -55,7 +55,7 @@ def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabu
 
 
 def most_pieces(config: SegmentationConfig, lines: Iterable[str]) -> int:
-    """The size of a vocabulary as configured; if merges are, those and the characters of the text, which is read."""
+    """The vocabulary size as configured; with `num_merges`, merges plus characters of the text, which is read."""
     if config.num_merges is None:
         return config.vocabulary_size
     words = {word for line in lines for word in line.split()}
@@ -64,7 +64,7 @@ def most_pieces(config: SegmentationConfig, lines: Iterable[str]) -> int:
 
 
 def _tokenizer(config: SegmentationConfig, model: Any) -> Tokenizer:
-    """The model with the steps before it, which `Segmenter` takes by itself."""
+    """The model with its pre-tokenisation, which `Segmenter` does by itself."""
     tokenizer = Tokenizer(model)
     steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
@@ -89,9 +89,9 @@ def _model_and_trainer(config: SegmentationConfig, size: int) -> tuple[Any, Any]
 
 
 def _with_merges(values: dict[str, Any], most: int | None) -> dict[str, Any]:
-    """A BPE with at most so many merges, and no pieces that only others lead to.
+    """A BPE limited to so many merges, without pieces that only later merges produce.
 
-    There are more where two merges lead to the same piece, as the trainer counts pieces.
+    The trainer, which counts pieces, learns more merges if two of them produce the same piece.
     """
     merges = values["model"].get("merges", [])
     if most is None or len(merges) <= most:
@@ -105,13 +105,13 @@ def _with_merges(values: dict[str, Any], most: int | None) -> dict[str, Any]:
 
 
 def _settled(values: dict[str, Any], special: int) -> dict[str, Any]:
-    """A freshly trained tokenizer without what depends on the order in which threads add up.
+    """A freshly trained tokenizer, made independent of the order in which threads add up.
 
-    The first `special` pieces stay where they are.
+    The first `special` pieces stay in place.
 
-    That concerns unigram alone. Its scores, log-probabilities, differ in their last digits from one training to the
-    next: four decimals are kept. And the characters that it keeps only to cover the text get the lowest score and a
-    multiple of 0.0001 in no certain order: they all get the lowest.
+    This concerns unigram alone. Its scores, log-probabilities, differ in their last digits from one training to the
+    next, so four decimals are kept. The characters that it keeps only to cover the text get the lowest score plus a
+    multiple of 0.0001 in random order, so all of them get the lowest score.
     """
     if values["model"]["type"] == "Unigram":
         marks, learnt = values["model"]["vocab"][:special], values["model"]["vocab"][special:]

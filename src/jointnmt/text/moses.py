@@ -1,4 +1,4 @@
-"""Moses tokenisation, truecasing, what undoes them, and normalisation of punctuation, by `sacremoses`."""
+"""Moses tokenisation and truecasing, their inverses, and normalisation of punctuation, by `sacremoses`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 from typing import Self
 
 LONG_ELLIPSIS = re.compile(r"(\.{64,})")
-"""Runs of full stops that are kept from the normaliser, whose time grows with the square of their length."""
+"""Runs of full stops that bypass the normaliser, whose time is quadratic in their length."""
 
 MTAVRULI = frozenset(map(chr, range(0x1C90, 0x1CC0)))
 """Georgian capitals, for words and titles all in capitals."""
@@ -52,7 +52,7 @@ class PunctuationNormalizer:
         return "".join(parts).strip()
 
     def _normalized(self, part: str) -> str:
-        """A part of a text, with the spaces at its ends, which separate it from its neighbours."""
+        """A normalised part of a text that keeps a space at either end, which separates it from its neighbours."""
         before, after = (" " if end.isspace() else "" for end in (part[:1], part[-1:]))
         return f"{before}{self._normalizer.normalize(part)}{after}"
 
@@ -60,15 +60,15 @@ class PunctuationNormalizer:
 class Truecaser:
     """Gives words the case that they have within sentences, by a model of the Moses scripts, and undoes it.
 
-    A word at the begin of a sentence takes its most frequent form; another keeps a form that is known. On output, the
+    A word at the beginning of a sentence takes its most frequent form; other words keep a known form. On output, the
     first word of a sentence is capitalised.
     """
 
     def __init__(self, model: str) -> None:
-        """A truecaser of a learnt model: its file's content.
+        """A truecaser from the content of a model file.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: if it is not a model.
         """
         from sacremoses import MosesDetruecaser, MosesTruecaser
 
@@ -95,7 +95,7 @@ class Truecaser:
     def truecase(self, text: str) -> str:
         """Tokens with single spaces between them, in their true case.
 
-        By the rule of the Moses script, but for its exceptions: markup is text here, where `sacremoses` would put
+        By the rule of the Moses script without its exceptions: markup is text here, whereas `sacremoses` would put
         spaces around each `<`.
         """
         found, begins = [], True
@@ -106,7 +106,7 @@ class Truecaser:
         return " ".join(found)
 
     def detruecase(self, tokens: Sequence[str]) -> list[str]:
-        """Tokens with a capital letter at the begin of each sentence; Georgian has none there."""
+        """Tokens with a capital letter at the beginning of each sentence, except in Georgian."""
         words = " ".join(tokens).split()
         found = self._detruecaser.detruecase(" ".join(words))
         return [word if cased[:1] in MTAVRULI else cased for word, cased in zip(words, found, strict=True)]

@@ -1,8 +1,8 @@
 """From words to pieces by a learnt vocabulary: byte-pair encoding, unigram, or whole words.
 
-Vocabularies are learnt by the library `tokenizers` (`text/learning.py`) and kept in its format; pieces and ids are
-those that it finds. Dividing a word takes few lines, and spares whoever only translates that library and what it
-requires for downloads.
+Vocabularies are learnt by the library `tokenizers` (`text/learning.py`) and stored in its format; pieces and ids equal
+those of the library. Dividing a word takes few lines of code, so that translating does not need that library and its
+dependencies.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ MARKS = tuple(piece + SPACE for piece in SPECIAL_PIECES)
 """The special pieces as stored in the vocabulary, with an ending that no piece of text has."""
 
 Merges = Mapping[tuple[int, int], tuple[int, int]]
-"""Of pairs of pieces: the rank of the merge, learnt first is lowest, and the piece that they become."""
+"""Merges by pair of pieces: rank (the first learnt is lowest) and resulting piece."""
 
 UNKNOWN_PENALTY = 10.0
-"""How far the score of an unknown character lies below the lowest one of a unigram vocabulary."""
+"""Difference of the score of an unknown character below the lowest one of a unigram vocabulary."""
 
 
 class Vocabulary(ABC):
-    """The pieces of one side, and how the parts of a text are divided into them.
+    """The pieces of one side, and the division of parts of a text into them.
 
     Args:
         values: a tokenizer in the format of `tokenizers`.
-        pieces: in the order of their ids, as stored.
+        pieces: stored pieces in the order of their ids.
     """
 
     def __init__(self, values: dict[str, Any], pieces: Sequence[str]) -> None:
@@ -46,14 +46,14 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def divide(self, part: str) -> list[int]:
-        """The ids of a part of a text, such as a word, beyond which no piece reaches."""
+        """The piece ids of a part of a text, such as a word; no piece spans two parts."""
 
     def to_values(self) -> dict[str, Any]:
         """The vocabulary in the format of `tokenizers`."""
         return self._values
 
     def to_json(self) -> str:
-        """The vocabulary in the format of `tokenizers`, and laid out as by it."""
+        """The vocabulary in the format and layout of `tokenizers`."""
         return json.dumps(self._values, ensure_ascii=False, indent=2)
 
 
@@ -69,7 +69,7 @@ class BytePairs(Vocabulary):
         }
 
     def divide(self, part: str) -> list[int]:
-        """The time grows with the length of the part and its logarithm, whatever it is."""
+        """Ids in O(n log n) time for a part of length n."""
         ids = [self.ids.get(letter, unk_id) for letter in part]
         following = [*range(1, len(ids)), 0]
         before = [len(ids) - 1, *range(len(ids) - 1)]
@@ -103,16 +103,16 @@ class BytePairs(Vocabulary):
 
 
 class OwnPieces(Vocabulary):
-    """A joint BPE for one side alone: its text becomes pieces that it has itself (Sennrich et al. 2016).
+    """A joint BPE for one side, restricted to that side's own pieces (Sennrich et al. 2016).
 
-    Where merging leads to another piece, that is cut into the two that it was merged from, these likewise, down to
+    Where merging produces another piece, it is split into the two that it was merged from, recursively down to
     characters.
     """
 
     def __init__(self, joint: BytePairs, own: Collection[str], renumbered: bool) -> None:
-        """Keep the pieces in `own`; if they are renumbered, in their order, no others have ids.
+        """Keep the pieces in `own`; if `renumbered`, only these have ids, in their order.
 
-        Without that, ids stay those of the joint vocabulary, and so do its characters.
+        Otherwise, the ids and the characters of the joint vocabulary are kept.
         """
         kept = [number for number, piece in enumerate(joint.pieces) if number < len(MARKS) or piece in own]
         super().__init__(joint.to_values(), [joint.pieces[i] for i in kept] if renumbered else joint.pieces)
@@ -132,7 +132,7 @@ class OwnPieces(Vocabulary):
 
 
 class _Merge(NamedTuple):
-    """What may be merged next: the pair that was learnt first, of equal ones the leftmost."""
+    """A candidate for the next merge, ordered by rank, then from left to right."""
 
     rank: int
     place: int
@@ -141,7 +141,7 @@ class _Merge(NamedTuple):
 
 
 class Unigram(Vocabulary):
-    """The pieces of the greatest sum of log-probabilities (Kudo 2018), found by Viterbi's algorithm."""
+    """The pieces with the greatest sum of log-probabilities (Kudo 2018), by the Viterbi algorithm."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         scored = values["model"]["vocab"]
@@ -151,7 +151,7 @@ class Unigram(Vocabulary):
         self._longest = max(map(len, self.pieces))
 
     def divide(self, part: str) -> list[int]:
-        """Unknown characters that follow each other are one unknown piece."""
+        """Ids of the best pieces; consecutive unknown characters are one unknown piece."""
         best: list[tuple[float, int, int] | None] = [(0.0, 0, unk_id), *[None] * len(part)]
         for start in range(len(part)):
             till_here = best[start]
@@ -196,10 +196,10 @@ KINDS: dict[str, type[BytePairs] | type[Unigram] | type[Words]] = {
 
 
 def read_vocabulary(text: str) -> Vocabulary:
-    """A vocabulary from its JSON, with nothing that reads special pieces out of text.
+    """A vocabulary from its JSON, without special pieces that could be recognised in text.
 
     Raises:
-        ValueError, KeyError, TypeError: if it is none.
+        ValueError, KeyError, TypeError: if it is not a vocabulary.
     """
     values = json.loads(text)
     model = values["model"]
@@ -210,9 +210,9 @@ def read_vocabulary(text: str) -> Vocabulary:
 
 
 def compact(text: str) -> str:
-    """The JSON of a vocabulary at less than half its length: without white space, and each merge one string.
+    """The JSON of a vocabulary at less than half its length: without white space, and each merge as one string.
 
-    `tokenizers` reads merges in both forms. No piece holds a space: text is divided at white space first.
+    `tokenizers` reads merges in both forms. No piece contains a space, as text is divided at white space first.
     """
     values = json.loads(text)
     if merges := values["model"].get("merges"):
@@ -221,6 +221,6 @@ def compact(text: str) -> str:
 
 
 def _in_order(ids: dict[str, int]) -> list[str]:
-    """The pieces by their ids; an id that is left out or given twice shows as a gap."""
+    """The pieces in the order of their ids; empty if an id is missing or occurs twice."""
     pieces = sorted(ids, key=ids.__getitem__)
     return pieces if [ids[piece] for piece in pieces] == list(range(len(pieces))) else []

@@ -1,4 +1,4 @@
-"""What is done to a text before it is cut into pieces, and undone on output."""
+"""Preprocessing of text before segmentation, and its inverse."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from jointnmt.text.pieces import SPACE
 
 @dataclass(frozen=True)
 class TextPreprocessor:
-    """The steps before segmentation, of one side."""
+    """The preprocessing steps of one side."""
 
     moses: Moses | None = None
     normalizer: PunctuationNormalizer | None = None
     truecaser: Truecaser | None = None
     language: str = ""
-    """Whose rules these are."""
+    """Language of the rules."""
 
     @classmethod
     def of(cls, config: SegmentationConfig, language: str, truecaser: Truecaser | None = None) -> Self:
-        """As configured, for a language; without a truecaser, the case of words stays as it is."""
+        """The configured preprocessor for a language; without a truecaser, the case of words is kept."""
         return cls(
             Moses(language) if config.moses else None,
             PunctuationNormalizer(language) if config.normalize_punctuation else None,
@@ -38,7 +38,7 @@ class TextPreprocessor:
     def apply(self, text: str) -> str:
         """Text without invisible characters, with collapsed white space.
 
-        If asked for, with normalised punctuation, Moses tokens and true case.
+        If configured, with normalised punctuation, Moses tokens and true case.
         """
         text = without_invisible(text)
         if self.normalizer:
@@ -49,20 +49,20 @@ class TextPreprocessor:
         return self.truecaser.truecase(text) if self.truecaser else text
 
     def undo(self, words: Sequence[str]) -> str:
-        """Running text of words; case and tokens are undone, the normalisation of punctuation is not."""
+        """Running text from words; truecasing and tokenisation are undone, normalisation of punctuation is not."""
         if self.truecaser:
             words = self.truecaser.detruecase(words)
         return self.moses.detokenize(words) if self.moses else " ".join(words)
 
 
 def divided(word: str, config: SegmentationConfig) -> list[str]:
-    """A word as it is looked up: normalised, with its space mark, and if so configured, each sign of punctuation apart.
+    """A word as looked up: normalised, with its space mark and, if configured, punctuation marks as separate parts.
 
-    Every step looks at one word alone, and gives what it would give within its text.
+    Every step depends on the word alone, so results are those within a text.
     """
     word = unicodedata.normalize("NFC", word).replace(SPACE, "_")
     if config.lowercase:
-        word = "".join(letter.lower() for letter in word)  # one by one: a sigma is the same wherever it stands
+        word = "".join(letter.lower() for letter in word)  # one by one, so that a final sigma is not special
     if config.kind == "word":
         return [word]
     if not config.split_punctuation:
@@ -72,5 +72,5 @@ def divided(word: str, config: SegmentationConfig) -> list[str]:
 
 
 def _is_punctuation(letter: str) -> bool:
-    """Of Unicode's categories of punctuation, or one of ASCII's signs, such as `+`."""
+    """Whether a character is Unicode punctuation or an ASCII sign such as `+`."""
     return letter in string.punctuation or unicodedata.category(letter).startswith("P")

@@ -29,16 +29,16 @@ from jointnmt.text.tags import split_tag
 
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
 _RULES = "rules"
-"""The setting that names the languages of Moses' rules, if they are others than those of the text: without a region."""
+"""Key for the languages of the Moses rules, if they differ from those of the text, as without a region."""
 _OWN = {side: f"{side}.pieces" for side in ("source", "target")}
-"""The pieces that a side's training text has, each with its count, as `subword-nmt get-vocab` writes them."""
+"""Files of the pieces in a side's training text with their counts, in the format of `subword-nmt get-vocab`."""
 _TRUECASE = {side: f"{side}.truecase" for side in ("source", "target")}
-"""Models of truecasing, in the format of Moses."""
+"""Files of truecasing models, in the format of Moses."""
 _NEWER = (
     *("split_punctuation", "normalize_punctuation", "tags"),
     *("num_merges", "vocabulary_threshold", "truecase"),
 )
-"""Settings that are newer than stores that may be in the cache, which know them only by their absence."""
+"""Newer settings, left out of fingerprints at their defaults, so that older stores in the cache stay valid."""
 _FILES = (_SETTINGS, _JOINT, _SOURCE, _TARGET, *_OWN.values(), *_TRUECASE.values())
 
 
@@ -52,12 +52,12 @@ class Segmentation:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Of source and target."""
+        """Language codes of source and target."""
         return self.source.language, self.target.language
 
     @property
     def rules(self) -> tuple[str, str]:
-        """The languages whose rules of Moses are those of source and target."""
+        """The languages of the Moses rules for source and target."""
         return self.source.rules, self.target.rules
 
     @classmethod
@@ -113,7 +113,7 @@ class Segmentation:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` has written.
+        """Read the files that `save` has written.
 
         Raises:
             MissingPackageError: if it needs the extra `moses`, which is not installed.
@@ -164,7 +164,7 @@ class Segmentation:
 
 
 class _TrainingText:
-    """The text of one side, prepared, as it is learnt from; read once, and kept in a file if it is needed again."""
+    """The preprocessed training text of one side; read once, and stored in a file if it is needed again."""
 
     def __init__(
         self, config: SegmentationConfig, language: str, texts: Iterable[str], tags: Sequence[str] = ()
@@ -189,13 +189,13 @@ class _TrainingText:
             yield line
 
     def segmenter(self, vocabulary: Vocabulary) -> Segmenter:
-        """What cuts this side's text into pieces of the vocabulary, as far as the text has them."""
+        """The segmenter of this side, restricted to its own pieces if so configured."""
         counts = self._counts(vocabulary) if self._config.counts_pieces else None
         preprocessor = TextPreprocessor.of(self._config, self._rules, self._truecaser)
         return Segmenter(vocabulary, self._config, self._language, self._tags, preprocessor, counts)
 
     def _counts(self, vocabulary: Vocabulary) -> dict[str, int]:
-        """How often the text has which pieces, the most frequent first, and all its characters."""
+        """Frequencies of the pieces in the text, most frequent first, with all its characters."""
         found = Counter[str]()
         for word, count in self._words.items():
             for part in divided(word, self._config):
@@ -219,7 +219,7 @@ def hash_files(directory: Path) -> str:
     """SHA-256 of the names and the content of the files that `Segmentation.save` has written.
 
     Raises:
-        ModelError: if there is none, or one cannot be read.
+        ModelError: if there are none, or one cannot be read.
     """
     names = [name for name in _FILES if (directory / name).is_file()]
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Cutting the text of one language into pieces, and joining them."""
+"""Segmenting text of one language into pieces, and joining them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jointnmt.text.tags import split_tag
 
 _UNSEEN = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
 MOST_REMEMBERED, LONGEST_REMEMBERED = 2**16, 64
-"""Words of which a segmenter remembers the pieces, and the characters of the longest, so that no text fills memory."""
+"""Most words in a segmenter's cache of pieces, and most characters of such a word, to bound its memory."""
 
 
 class Segmenter:
-    """Segments and joins the text of one side; `tags` are those that a text may begin with, as a piece each."""
+    """Segments and joins the text of one side; a text may begin with one of `tags`, each a single piece."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class Segmenter:
         """A segmenter with these pieces.
 
         Args:
-            vocabulary: of this side, or of both.
-            config: how it was learnt.
-            language: of the text.
-            tags: that a text may begin with.
-            preprocessor: of a text, before it is segmented; None: as configured, for this language.
-            counts: of the pieces in the side's training text, if the configuration asks for them.
+            vocabulary: vocabulary of this side, or of both.
+            config: configuration with which it was learnt.
+            language: language of the text.
+            tags: tags that a text may begin with.
+            preprocessor: preprocessing before segmentation; None: as configured, for this language.
+            counts: counts of the pieces in the side's training text, if the configuration needs them.
         """
         self.config = config
         self.tags = tuple(tags)
@@ -83,7 +83,7 @@ class Segmenter:
         return self.encode_ids_batch([text])[0]
 
     def encode_ids_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode_ids` of many texts.
+        """The ids of many texts, as by `encode_ids`.
 
         Raises:
             DataError: if one of them is not valid Unicode.
@@ -95,7 +95,7 @@ class Segmenter:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Correct it.") from error
+            raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Fix it.") from error
         ids: list[int] = []
         for word in self._preprocessor.apply(text).split():
             known = self._remembered.get(word)
@@ -103,30 +103,30 @@ class Segmenter:
         return [self._ids_of_tags[tag], *ids] if tag and ids else ids
 
     def _divide(self, word: str) -> list[int]:
-        """The ids of a word, which are remembered, as most words come again."""
+        """The ids of a word, which are cached, as most words recur."""
         parts = divided(word, self.config)
         ids = [piece for part in parts for piece in self._vocabulary.divide(part)]
         # Text can hold a special piece if the vocabulary was saved without their marks' endings.
         ids = ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
         if len(word) <= LONGEST_REMEMBERED:
             if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()  # the frequent ones soon come again
+                self._remembered.clear()  # frequent words soon return
             self._remembered[word] = ids
         return ids
 
     def begins_word(self, piece_id: int) -> bool:
-        """Whether a piece of BPE is the first one of a word: merges do not reach across."""
+        """Whether a BPE piece is the first one of a word, as merges do not cross words."""
         return self._pieces[piece_id].startswith(SPACE)
 
     def letters(self, piece_id: int) -> tuple[int, ...]:
-        """The pieces of single characters that BPE builds a piece from; a special piece or a tag stays as it is."""
+        """The single-character pieces from which BPE builds a piece; a special piece or a tag is returned itself."""
         piece = self._pieces[piece_id]
         whole = piece_id < len(SPECIAL_PIECES) or piece in self.config.tags
         return (piece_id,) if whole else tuple(map(self._vocabulary.ids.__getitem__, piece))
 
     @property
     def merges(self) -> Merges:
-        """Those of BPE; of other kinds there are none."""
+        """The merges of BPE; empty for other kinds."""
         return self._vocabulary.merges if isinstance(self._vocabulary, BytePairs) else {}
 
     def decode(self, pieces: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ class Segmenter:
         return self._preprocessor.undo(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
-        """The text of ids; special ids and tags are dropped, unknown pieces appear as `<unk>`."""
+        """The text of ids; special ids and tags are dropped, unknown pieces are written as `<unk>`."""
         return self.decode([self.piece(i) for i in ids if i not in self._unwritten])
 
     def to_json(self) -> str:
@@ -144,7 +144,7 @@ class Segmenter:
 
 
 def _own_pieces(vocabulary: Vocabulary, config: SegmentationConfig, counts: Mapping[str, int]) -> OwnPieces:
-    """What one side has of a joint BPE: its frequent pieces, its characters, and tags."""
+    """A joint BPE restricted to one side's frequent pieces, its characters, and tags."""
     assert isinstance(vocabulary, BytePairs)
     least = max(1, config.vocabulary_threshold)
     frequent = {piece for piece, count in counts.items() if count >= least or len(piece) == 1}

@@ -24,10 +24,10 @@ _END = re.compile(
 _OPENING = re.compile(rf"[{OPENING}]*+")
 _WORD = re.compile(r"\w")
 _GOING_ON = frozenset(",;:»)]}”’")
-"""What begins no sentence."""
+"""Characters that cannot begin a sentence."""
 _NUMERIC_ONLY = "#NUMERIC_ONLY#"
 _WINDOW = 40
-"""Characters before the end of a full stop in which its word is looked for; a longer word is no abbreviation."""
+"""Characters before a full stop in which its word is looked for; a longer word is not an abbreviation."""
 
 
 _FURTHER = {
@@ -45,16 +45,16 @@ _WITHOUT_ORDINALS = frozenset(("en", "es", "fr", "it", "nl", "pt"))
 
 
 class Abbreviations(NamedTuple):
-    """Words of a language whose full stop ends no sentence."""
+    """Words of a language whose full stop does not end a sentence."""
 
     always: frozenset[str]
     before_numbers: frozenset[str]
-    """Only with a number after it, as in `No. 5`."""
+    """Words that are abbreviations only before a number, as in `No. 5`."""
 
     @classmethod
     @lru_cache(64)
     def of(cls, language: str) -> Abbreviations:
-        """Those of the Moses scripts, as `sacremoses` has them (English ones for a language without), and some more."""
+        """The abbreviations of the Moses scripts in `sacremoses` (English ones if a language has none), and more."""
         from sacremoses.corpus import NonbreakingPrefixes  # imported here: it takes half a second, and few need it
 
         base = base_language(language)
@@ -65,14 +65,15 @@ class Abbreviations(NamedTuple):
 
 
 class SentenceSplitter:
-    """Cuts text of a language into sentences.
+    """Splits text of a language into sentences.
 
-    A sentence ends at `.`, `!`, `?` or `…` before white space, or at a Chinese or Japanese full stop. It goes on before
-    a word in lower case (but after a bare `!` or `?`), and after an abbreviation, a single letter or a short number, be
-    they its last word (`the U.S.`). What has no letter and no digit, such as `:-)`, is part of the sentence before it.
+    A sentence ends at `.`, `!`, `?` or `…` before white space, or at a Chinese or Japanese full stop. It continues
+    before a word in lower case (except after a bare `!` or `?`), and after an abbreviation, a single letter or a short
+    number, even if that is its last word (`the U.S.`). Text without letters and digits, such as `:-)`, belongs to the
+    sentence before it.
 
     Args:
-        language: its code.
+        language: code of the language.
     """
 
     def __init__(self, language: str) -> None:
@@ -80,7 +81,7 @@ class SentenceSplitter:
         self._base = base_language(language)
 
     def split(self, text: str) -> list[str]:
-        """The sentences of a text, without the white space between them, in time that is linear in its length."""
+        """The sentences of a text, without the white space between them, in linear time."""
         text = text.strip()
         ends = []
         begin = 0
@@ -91,8 +92,8 @@ class SentenceSplitter:
         return _with_words(text, [*ends, len(text)])
 
     def _goes_on(self, text: str, begin: int, end: re.Match[str]) -> bool:
-        """Whether a sentence that begins at `begin` goes on after a full stop: it is an abbreviation's, or what follows
-        begins no sentence."""
+        """Whether a sentence from `begin` continues after a full stop: that of an abbreviation, or before text that
+        cannot begin a sentence."""
         opened = _OPENING.match(text, end.end())
         assert opened is not None  # it matches nothing, too
         following = text[opened.end() : opened.end() + 1]
@@ -124,7 +125,7 @@ class SentenceSplitter:
 
 
 def _with_words(text: str, ends: list[int]) -> list[str]:
-    """The parts of a text that end at these places; one without a letter or digit belongs to its neighbour."""
+    """The parts of a text that end at these places; a part without letters and digits is joined to its neighbour."""
     parts: list[tuple[int, int, bool]] = []
     begin = 0
     for end in ends:
@@ -140,12 +141,12 @@ def _with_words(text: str, ends: list[int]) -> list[str]:
 
 @lru_cache(64)
 def splitter_of(language: str) -> SentenceSplitter:
-    """The splitter of a language, made once."""
+    """The splitter of a language, created once."""
     return SentenceSplitter(language)
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """The sentences of a text, as `SentenceSplitter` cuts them, which is made if there is anything to cut."""
+    """The sentences of a text by `SentenceSplitter`, which is created only if there may be several."""
     text = text.strip()
     end = _END.search(text)
     if end is None or end.end() == len(text):  # as in most lines

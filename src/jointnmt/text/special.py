@@ -1,4 +1,4 @@
-"""The special pieces: their ids, and where a sentence's begin and end marks stand.
+"""The special pieces: their ids, and the positions of begin and end marks.
 
 Piece ids are stored and passed without marks; these functions are the one place that adds them. A source is its pieces
 and the end mark; a decoder reads the begin mark and the pieces, and predicts the pieces and the end mark.
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL_PIECES = (PAD, BOS, EOS, UNK)
-"""What every vocabulary begins with."""
+"""First pieces of every vocabulary."""
 
 pad_id = SPECIAL_PIECES.index(PAD)
 bos_id = SPECIAL_PIECES.index(BOS)
@@ -27,5 +27,5 @@ def with_begin(ids: Sequence[int]) -> list[int]:
 
 
 def num_tokens(ids: Sequence[int]) -> int:
-    """The length of a sentence wherever lengths are limited or counted: its pieces and one mark."""
+    """The length of a sentence in tokens, as limited and counted everywhere: its pieces and one mark."""
     return len(ids) + 1

@@ -1,6 +1,6 @@
-"""Words among pieces as a reader sees them: letters and digits that stand together, and punctuation by itself.
+"""Words among pieces as a reader sees them: contiguous letters and digits, and separate punctuation.
 
-`web/src/tokens.ts` groups pieces likewise.
+`web/src/tokens.ts` groups pieces in the same way.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from jointnmt.text.pieces import SPACE
 
 
 def is_wordlike(text: str) -> bool:
-    """Whether there is a letter, a digit or a mark that joins them, such as a vowel sign, in it."""
+    """Whether a text contains a letter, a digit or a combining mark, such as a vowel sign."""
     return any(category(character)[0] in "LNM" for character in text)
 
 
 def word_starts(pieces: Sequence[str], whole_words: bool) -> list[bool]:
-    """Whether each piece is the first of a word or of punctuation: after a space, and where one meets the other.
+    """Whether each piece begins a word or punctuation: after a space, and where words and punctuation meet.
 
     With `whole_words`, every piece is a word.
     """
@@ -31,5 +31,5 @@ def word_starts(pieces: Sequence[str], whole_words: bool) -> list[bool]:
 
 
 def goes_on(piece: str, before: str) -> bool:
-    """Whether a piece stands inside of the word that the piece before it has begun."""
+    """Whether a piece continues the word of the piece before it."""
     return not piece.startswith(SPACE) and is_wordlike(piece[:1]) and is_wordlike(before[-1:])

@@ -1,4 +1,4 @@
-"""What of a window of lines can be translated, and why the rest cannot."""
+"""Which lines of a window can be translated, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Admitted = list[EncodedSentence] | DataError
 
 
 def bounded_lines(lines: Iterable[Line], limits: TextLimits) -> Iterator[Line]:
-    """The lines, in the place of those with too many characters only what is wrong: no window holds their text."""
+    """The lines; those with too many characters are replaced by an error, so that no window holds their text."""
     for line in lines:
         refused = limits.refused_line(max(len(line.source), len(line.target)))
         yield line._replace(source="", target="", error=DataError(f"{line.origin}: {refused}")) if refused else line
 
 
 def beam_size(search: Search) -> int:
-    """The width of the beam; sampling has none."""
+    """The beam size; 1 for sampling."""
     return 1 if isinstance(search, SamplingConfig) else search.beam_size
 
 
@@ -34,7 +34,7 @@ def num_rows(search: Search, num_best: int) -> int:
 def admit(
     window: Sequence[Line], preprocessor: Preprocessor, search: Search, rows: int, limits: TextLimits | None
 ) -> list[Admitted]:
-    """For each line its sentences, or what is wrong with it: it is no text, too long, or cannot have its prefix."""
+    """The sentences of each line, or its error: not text, too long, or a prefix that cannot be used."""
     return [_checked(each, search, rows, limits) for each in preprocessor.encode_each(window)]
 
 
@@ -53,7 +53,7 @@ def check_prefix_fits(sentence: EncodedSentence, search: Search) -> None:
     """Refuse a sentence whose translation cannot begin with its prefix.
 
     Raises:
-        DataError: if the prefix is too long, or holds what the model has no piece for.
+        DataError: if the prefix is too long, or holds a character or word that the model has no piece for.
     """
     check_prefix(sentence.target, target_limit(sentence.source_tokens, search), sentence.origin)
     if unk_id in sentence.target:

@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from jointnmt.translator.translator import Translator
 
 COLOUR = "31, 119, 180"
-"""Of a weight of 1; lighter below."""
+"""RGB colour of a weight of 1; smaller weights are lighter."""
 
 
 class AttentionTrace(NamedTuple):
     """All attention weights of one sentence pair, teacher-forced."""
 
     attn_weights: AttentionMaps
-    """Of a batch of this one pair."""
+    """Weights of a batch of this one pair."""
     source_pieces: list[str]
-    """Without the end mark."""
+    """Source pieces, without the end mark."""
     target_pieces: list[str]
-    """Without begin and end mark."""
+    """Target pieces, without begin and end mark."""
     translation: str
-    """As text."""
+    """The translation as text."""
 
     @property
     def alignment(self) -> Float[Tensor, "T S"]:
-        """How much each source token contributes to each target token, end marks last; a row sums to 1."""
+        """Weight of each source token for each target token, end marks last; a row sums to 1."""
         return self.attn_weights.require_alignment()[0].float().cpu()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' '.join(self.source_pieces)} -> {' '.join(self.target_pieces)}>"
 
     def _repr_html_(self) -> str:
-        """The alignment as a table for notebooks: the darker a cell, the greater its weight, which it states."""
+        """The alignment as a table for notebooks: each cell shows its weight, darker for a greater one."""
         columns, rows = ([*pieces, EOS] for pieces in (self.source_pieces, self.target_pieces))
         head = "".join(f'<th style="text-align:center">{escape(piece)}</th>' for piece in columns)
         lines = [
@@ -69,18 +69,18 @@ def attend(
     Args:
         translator: a trained model.
         source: the sentence.
-        target: its translation; None: the model's own, piece by piece as the experiment's search found it.
-        origin: names the source in error messages.
-        most_tokens: of either text, the end mark counted.
+        target: its translation; None: the model's own, in the pieces that search found.
+        origin: name of the source in error messages.
+        most_tokens: most tokens of either text, end mark included; None: no limit.
 
     Raises:
-        ConfigurationError: if it is an ensemble.
+        ConfigurationError: if the translator is an ensemble.
         DataError: if one of the two is empty or has more than `most_tokens` tokens, or the source is too long for the
             model.
-        TypeError: if they are no texts.
+        TypeError: if source or target is not a `str`.
     """
     if not isinstance(source, str) or not isinstance(target, str | None):
-        raise TypeError("attention is that of one text and its translation, not of several: give a str of each")
+        raise TypeError("attention takes one text and its translation, not several: give a str of each")
     segmentation, model = translator.segmentation, translator.only_model()
     sentence, text = encoded_pair(translator, source, target, most_tokens, origin)
     check_tokens("translation", sentence.target_tokens, most_tokens)

@@ -16,27 +16,28 @@ Result = TypeVar("Result")
 
 FIRST_WINDOW = 16
 CELLS = {"cpu": 50_000, "cuda": 1_000_000}
-"""Most cells of a batch by type of device, each hypothesis of a beam counted, at the maximum target length."""
+"""Most cells of a batch by device type, counting each hypothesis of a beam at the maximum target length."""
 TRANSFORMER_CELLS = 200_000
-"""Likewise of a Transformer on a CPU. A position of few rows is bound by reading weights, so that larger batches are
-faster even where they pad more. A grid gains nothing, and its memory grows with cells, a Transformer's with tokens."""
+"""Most cells of a batch for a Transformer on a CPU. A position of few rows is bound by reading weights, so larger
+batches are faster even if they pad more. A grid gains nothing, and its memory grows with cells, a Transformer's with
+tokens."""
 MOST_CELLS = 10**9
-"""That a batch may be given."""
+"""Largest `max_cells` that is accepted."""
 OVERHEAD_CELLS = 10_000
 """`BatchConfig.overhead_cells` of decoding: more than in training, since every decoding step has a fixed cost."""
 
 
 def default_cells(device: str, is_grid: bool) -> int:
-    """Most cells of a batch on this type of device, for a model that computes a grid or not."""
+    """Most cells of a batch on this type of device, for a model with or without a grid."""
     if device == "cpu" and not is_grid:
         return TRANSFORMER_CELLS
     return CELLS.get(device, CELLS["cpu"])
 
 
 def windows(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
-    """The items in lists that grow up to `largest`: the first are short, so that the first results come soon.
+    """The items in lists that grow up to `largest`: the first are short, so that the first results come early.
 
-    If reading the items fails, those read before come first, then the error.
+    If reading the items fails, those read before are yielded first, then the error is raised.
     """
     iterator = iter(items)
     size = min(FIRST_WINDOW, largest)
@@ -64,7 +65,7 @@ def plan_window(
 ) -> list[list[int]]:
     """Length-bucketed batches of sentence numbers; the batch with the first sentence comes first.
 
-    `max_cells` and `max_tokens` (on either side) count padding, and give way to a sentence that is larger by itself.
+    `max_cells` and `max_tokens` (on either side) count padding; a single larger sentence is still given a batch.
     """
     config = BatchConfig(max_tokens=max_tokens, max_cells=max(max_cells, 1), overhead_cells=overhead_cells)
     return sorted(plan_batches(source_lengths, target_lengths, config), key=min)

@@ -1,4 +1,4 @@
-"""Several models on one sentence: what each translates, and what it thinks of the others' translations."""
+"""Several models on one sentence: the translation by each, and its scores of the others' translations."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from jointnmt.translator.translator import Translator
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """The translations of a sentence by several models, and perhaps other ones, as each of the models scores them."""
+    """Translations of a sentence by several models, and given ones if any, each scored by every model."""
 
     source: str
     texts: tuple[str, ...]
-    """Different ones: the models' translations in the order of the models, then the given ones."""
+    """Distinct translations: the models' in the order of the models, then the given ones."""
     by: tuple[tuple[str, ...], ...]
-    """For each text, the models that translate so."""
+    """For each text, the models that translate the source so."""
     scores: Mapping[str, tuple[ScoredTranslation, ...]]
-    """For each model, its score of each text. The text is segmented anew, so that all models score the same text; the
-    pieces may be others than those that search found."""
+    """For each model, its score of each text. The text is segmented again, so that all models score the same text; the
+    pieces may differ from those that search found."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         return {
             "source": self.source,
             "models": list(self.scores),
@@ -39,11 +39,11 @@ def compare(translators: Mapping[str, Translator], source: str, targets: Sequenc
     """Translate a sentence by all models, and score each translation, and `targets`, by each model.
 
     Raises:
-        ConfigurationError: if the models are not of one language pair.
+        ConfigurationError: if the models have different language pairs.
         DataError: if the source is empty, or too long for one of the models.
     """
     if isinstance(targets, str):
-        raise TypeError("targets: should be a list of texts, and not a single one")
+        raise TypeError("targets should be a list of texts, not a single one")
     if is_blank(source):
         raise DataError("The source is empty: there is nothing to compare.")
     pairs = {translator.segmentation.languages for translator in translators.values()}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def description(translator: Translator) -> str:
-    """What the model is: name, family, languages, parameters, precision, device."""
+    """One line about the model: name, family, languages, parameters, precision, device."""
     runs: list[Path | None] = [*(member.run for member in translator.members)] or [translator.run]
     names = [run.resolve().name if run else translator.experiment.name for run in runs]
     families = dict.fromkeys(each.model.family for each in translator.experiments)

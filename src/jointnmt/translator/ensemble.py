@@ -27,7 +27,7 @@ class Member:
     experiment: Experiment
 
     def facts(self) -> dict[str, Any]:
-        """What decides the output of its model, as JSON-compatible values."""
+        """Everything that determines the model's output, as JSON-compatible values."""
         return {
             "weights": RunDirectory(self.run).model_digest(),
             "model": self.experiment.model.plain(),
@@ -36,11 +36,11 @@ class Member:
 
 
 def load_members(runs: Sequence[Path], device: str) -> tuple[Ensemble, list[Member]]:
-    """The models of several runs as one, and what each was trained with.
+    """The models of several runs as one, and the segmentation and experiment of each.
 
     Raises:
         ConfigurationError: if a run is given twice, or their languages or target vocabularies differ.
-        ModelError: as of `load_run`.
+        ModelError: as in `load_run`.
     """
     places = [run.resolve() for run in runs]
     if twice := sorted({str(run) for run, place in zip(runs, places, strict=True) if places.count(place) > 1}):
@@ -57,7 +57,7 @@ def load_members(runs: Sequence[Path], device: str) -> tuple[Ensemble, list[Memb
 def source_readers(
     segmentation: Segmentation, experiment: Experiment, members: Sequence[Member]
 ) -> tuple[SourceReader, ...]:
-    """How sources are read: in one way if all members do alike, as the strictest does; else as each of them does."""
+    """How sources are read: one reader with the strictest length limit if all members segment alike, else one each."""
     if not members:
         return (SourceReader(segmentation.source, experiment.model.max_length),)
     readers = tuple(SourceReader(each.segmentation.source, each.experiment.model.max_length) for each in members)
@@ -75,18 +75,18 @@ def _read_alike(one: Segmenter, other: Segmenter) -> bool:
 
 
 def _settings(side: Segmenter) -> tuple[object, ...]:
-    """What of the configuration decides how text is read and written, besides the vocabulary."""
+    """The settings that determine how text is read and written, besides the vocabulary."""
     return side.rules, side.config.kind, side.config.moses, side.config.lowercase, side.config.truecase
 
 
 def _reading(side: Segmenter) -> tuple[object, ...]:
-    """What else decides how text becomes pieces, and which ids they have."""
+    """Further settings that determine how text becomes pieces, and their ids."""
     config = side.config
     return config.normalize_punctuation, config.split_punctuation, config.vocabulary_threshold, config.shared
 
 
 def _check_target(first: Member, other: Member) -> None:
-    """Refuse a member that does not write the same pieces as the first one.
+    """Refuse a member whose target vocabulary or segmentation differs from the first one's.
 
     Raises:
         ConfigurationError: naming both, and the first difference.
@@ -99,13 +99,13 @@ def _check_target(first: Member, other: Member) -> None:
         each = zip(names, _settings(one.target), _settings(two.target), strict=True)
         difference = f"their segmentations differ in {', '.join(name for name, a, b in each if a != b)}"
     elif one.target.vocabulary_size != two.target.vocabulary_size:
-        difference = f"one writes {one.target.vocabulary_size:,} pieces, the other {two.target.vocabulary_size:,}"
+        difference = f"one has {one.target.vocabulary_size:,} pieces, the other {two.target.vocabulary_size:,}"
     else:
         pieces = ((i, one.target.piece(i), two.target.piece(i)) for i in range(one.target.vocabulary_size))
         different = next((each for each in pieces if each[1] != each[2]), None)
         if different is None:
             return
-        difference = f"piece {different[0]} is {different[1]!r} of one and {different[2]!r} of the other"
+        difference = f"piece {different[0]} is {different[1]!r} in one and {different[2]!r} in the other"
     raise ConfigurationError(
         f"{first.run} and {other.run} cannot be one ensemble, which needs the same target vocabulary: {difference}. "
         "Train both on the same text with the same segmentation."

@@ -1,4 +1,4 @@
-"""Looking at search: the beam as a tree, and the words that could come next."""
+"""Exploring search: the beam as a tree, and the words that could come next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jointnmt.translator.results import Candidate, with_end_mark
 from jointnmt.translator.translator import Translator
 
 POOL = 64
-"""Likeliest next pieces among which words are looked for."""
+"""Number of likeliest next pieces among which words are looked for."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class TracedSearch:
     """A beam search for the translation of one sentence, with everything that it kept and pruned."""
 
     source_tokens: tuple[str, ...]
-    """Pieces and the end mark."""
+    """Source pieces and the end mark."""
     search: SearchConfig
     max_tokens: int
-    """Most tokens of the translation, end mark counted."""
+    """Most tokens of the translation, end mark included."""
     tree: SearchTree
     pieces: tuple[str, ...]
-    """Of each node of the tree."""
+    """Piece of each node of the tree."""
     translations: tuple[str, ...]
     """The finished hypotheses as text, best first."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         nodes = [
             {"id": node["number"], "piece": piece} | {key: node[key] for key in node if key not in ("number", "token")}
             for node, piece in zip(map(asdict, self.tree.nodes), self.pieces, strict=True)
@@ -64,11 +64,11 @@ class Continued(NamedTuple):
     """A word that might come next, and the best translation that goes on with it."""
 
     word: str
-    """Empty: the translation ends here."""
+    """The word; empty: the translation ends here."""
     prefix: str
-    """What was given, and the word."""
+    """The given prefix followed by the word."""
     log_probability: float
-    """Of the word's first piece."""
+    """Log-probability of the word's first piece, in nats."""
     candidate: Candidate
 
 
@@ -77,7 +77,7 @@ class NextWords:
     """The words that might come next, likeliest first."""
 
     source_tokens: tuple[str, ...]
-    """Pieces and the end mark."""
+    """Source pieces and the end mark."""
     words: tuple[Continued, ...]
 
 
@@ -94,12 +94,12 @@ def trace_search(
     Args:
         translator: a trained model.
         source: a sentence.
-        prefix: what the translation has to begin with.
-        search: None: the search of the experiment.
-        most_pruned: as of `SearchTrace`.
+        prefix: the beginning that the translation must have.
+        search: settings of the beam search; None: the experiment's.
+        most_pruned: as in `SearchTrace`.
 
     Raises:
-        DataError: if the source is empty or too long, or the prefix holds what the model has no piece for.
+        DataError: if the source is empty or too long, or the prefix holds a character or word without a piece.
     """
     search = search or translator.search
     sentence = _with_prefix(translator, source, prefix, search)
@@ -119,7 +119,7 @@ def trace_search(
 
 
 NOT_WORDS = (pad_id, bos_id, unk_id)
-"""Pieces that are no words, however likely a model finds them."""
+"""Ids of pieces that are not words, however likely they are."""
 
 
 @torch.no_grad()
@@ -128,11 +128,11 @@ def next_words(
 ) -> NextWords:
     """The likeliest next words after a prefix, each with the best translation that goes on with it.
 
-    The last word of the prefix is taken as finished. Words differ; fewer than `count` are given if two pieces lead to
-    the same one, or if fewer of the 64 likeliest begin a word.
+    The last word of the prefix is taken as complete. The words are distinct; there are fewer than `count` if two pieces
+    lead to the same one, or if fewer of the 64 likeliest pieces begin a word.
 
     Raises:
-        DataError: as of `trace_search`.
+        DataError: as in `trace_search`.
         ValueError: if `count` is below 1.
     """
     if count < 1:
@@ -176,7 +176,7 @@ def _whole_words(segmenter: Segmenter) -> bool:
 
 
 def _continued(segmenter: Segmenter, given: int, log_probability: float, candidate: Candidate) -> Continued:
-    """A translation as a word after the first so many pieces, and what it goes on with."""
+    """The word after the first `given` pieces of a translation, with that translation."""
     pieces = [piece for piece in candidate.tokens if piece != segmenter.piece(eos_id)]
     starts = word_starts(pieces[given:], _whole_words(segmenter))
     end = given + next((place for place, begins in enumerate(starts) if begins and place), len(starts))

@@ -16,14 +16,14 @@ from jointnmt.text.special import num_tokens
 from jointnmt.translator.preprocessing import EncodedSentence
 
 ROWS = 16
-"""Most translations of a pass: cross attention and gates of all layers are kept."""
+"""Most translations per pass, as cross-attention and gates of all layers are kept."""
 
 
 class ForcedDecoding(NamedTuple):
     """The alignment and the gates of one translation."""
 
     alignment: Float[Tensor, "T S"]
-    """How much each source token contributes to each target token, end marks included; a row sums to 1. On the CPU."""
+    """Weight of each source token for each target token, end marks included; a row sums to 1. On the CPU."""
     gates: GateMeans
     """The mean gates of lexical shortcuts; empty without them."""
 
@@ -32,7 +32,7 @@ class ForcedDecoding(NamedTuple):
 def force_decode(
     model: TranslationModel, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]
 ) -> list[ForcedDecoding]:
-    """Run the model over sentences and the ids of their translations."""
+    """Alignments and gates of sentences and the ids of their translations, by teacher forcing."""
     device, forced = next(model.parameters()).device, []
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]

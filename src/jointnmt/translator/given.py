@@ -1,4 +1,4 @@
-"""Scores and alignments of given translations, in batches: the work of methods of `Translator`, documented there."""
+"""Scores and alignments of given translations, in batches: implements methods of `Translator`, documented there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SCORED_TOKENS = 4096
-"""Most tokens scored at once: each has logits of the size of the vocabulary."""
+"""Most tokens scored at once, as each has logits over the whole vocabulary."""
 
 
 def score_stream(
@@ -73,7 +73,7 @@ def align_stream(
 def _encoded_windows(
     translator: Translator, sources: Iterable[str], targets: Iterable[str], origin: str, pieces: bool = False
 ) -> Iterator[tuple[Sequence[Line], list[list[EncodedSentence]]]]:
-    """Windows of lines, and the sentence of each line; none of an empty line."""
+    """Windows of lines, and the sentence of each line (an empty line has none)."""
     preprocessor = translator.preprocessor(pieces=pieces)
     pairs = pair_lines(checked_texts(sources), checked_texts(targets), origin, "targets")
     for window in windows(pairs, TranslationOptions.window):
@@ -92,7 +92,7 @@ def _in_batches(
 
 
 def plan_scores(translator: Translator, source_tokens: Sequence[int], target_tokens: Sequence[int]) -> list[list[int]]:
-    """The batches, as numbers of pairs, that pairs of these lengths are scored in."""
+    """The batches in which pairs of these lengths are scored, as lists of pair numbers."""
     return plan_window(source_tokens, target_tokens, translator.max_cells, SCORED_TOKENS)
 
 

@@ -24,14 +24,14 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "limits": ((TextLimits, NoneType), "TextLimits"),
     "tag": ((str, NoneType), "a text"),
 }
-"""Of options whose values are not named one by one, and what messages call them."""
+"""Types of the options that are not checked against a list of choices, and their names in messages."""
 
 
 class LoadOptions(NamedTuple):
     """Where and how a model computes: the arguments of `Translator.load` after the run."""
 
     device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, ..."""
+    """auto (a GPU if there is one), cpu, cuda or another PyTorch device."""
     precision: PrecisionChoice = "float32"
     max_cells: int | None = None
     """Most cells of a batch; None: `default_cells`."""
@@ -50,17 +50,17 @@ class TranslationOptions:
     gates: bool = False
     """Return the mean gates of lexical shortcuts, which takes one more forward pass over each translation."""
     split: Split = "never"
-    """Which lines are cut into sentences, each translated by itself: those beyond the model's `max_length`, which are
-    an error otherwise, or all. A model without `max_length` takes lines of any length."""
+    """Which lines are split into sentences, each translated by itself: none, those beyond the model's `max_length`
+    (otherwise an error), or all. A model without `max_length` takes lines of any length."""
     on_invalid: OnInvalid = "error"
-    """A line that cannot be translated (no UTF-8, too long, ...) is an error, after the translations of the lines
-    before it, or is skipped: its translation is empty, and says why in `error`."""
+    """Handling of a line that cannot be translated (not UTF-8, too long, ...): an error, after the translations of the
+    lines before it; or skipped, with an empty translation and the reason in `error`."""
     limits: TextLimits | None = None
     """Limits on untrusted text; None: the text is trusted."""
     tag: str | None = None
-    """Put before every line that is not empty, for a model that has learnt it (`data.train`'s `tag`)."""
+    """Tag to put before every line that is not empty, for a model trained with it (`tag` of `data.train`)."""
     seed: int = 0
-    """Of sampling."""
+    """Seed of sampling."""
     window: int = 1024
     """Lines read ahead and batched by length; 1 translates each line before the next one is read."""
 
@@ -87,7 +87,7 @@ class TranslationOptions:
 
         Raises:
             TypeError: if there is no such field or setting.
-            ConfigurationError: if a value is not valid.
+            ConfigurationError: if a value is invalid.
         """
         own = {field.name for field in fields(self)}
         known = own | {"sample"} | {*SearchConfig.model_fields} | {*SamplingConfig.model_fields}
@@ -95,7 +95,7 @@ class TranslationOptions:
             if name not in known:
                 near = get_close_matches(name, sorted(known), 1)
                 raise TypeError(
-                    f"{name} is no option of a translation" + (f": did you mean {near[0]}?" if near else ".")
+                    f"{name} is not an option of a translation" + (f": did you mean {near[0]}?" if near else ".")
                 )
         given = {name: value for name, value in changes.items() if value is not None}
         options = replace(self, **{name: value for name, value in given.items() if name in own})
@@ -103,7 +103,7 @@ class TranslationOptions:
         if not isinstance(sampled, bool):
             raise TypeError(f"sample is {sampled!r}, but must be True or False.")
         if "seed" in given and not sampled:
-            raise ConfigurationError("options: seed is for sampling: ask for that, too.")
+            raise ConfigurationError("options: seed is for sampling: set sample=True, too.")
         settings = {name: value for name, value in given.items() if name not in own}
         if not settings and "sample" not in changes:
             return options
@@ -125,10 +125,10 @@ def changed_search(
 def changed_search(
     default: SearchConfig | SamplingConfig, sampled: bool, changes: Mapping[str, Any], origin: str = "options"
 ) -> SearchConfig | SamplingConfig:
-    """Beam search or sampling with the settings of `default` that it has, and these changes; `origin` names them.
+    """Beam search or sampling with the applicable settings of `default` and these changes; errors name their `origin`.
 
     Raises:
-        ConfigurationError: if a value is not valid, or a setting is of the other kind.
+        ConfigurationError: if a value is invalid, or a setting belongs to the other kind.
     """
     kind, other = (SamplingConfig, SearchConfig) if sampled else (SearchConfig, SamplingConfig)
     if misplaced := [name for name in changes if name not in kind.model_fields and name in other.model_fields]:

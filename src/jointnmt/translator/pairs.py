@@ -21,10 +21,10 @@ def encoded(
         source: the sentence.
         target: its translation or a prefix of it; empty: none.
         pieces: whether the target is pieces, separated by spaces.
-        origin: names the source in error messages.
+        origin: name of the source in error messages.
 
     Raises:
-        DataError: if there is nothing to read, or the source is too long for the model.
+        DataError: if the source is empty, or too long for the model.
     """
     sentences = translator.preprocessor(pieces=pieces).encode([Line(1, origin, source, target)])[0]
     if not sentences:
@@ -44,9 +44,9 @@ def encoded_pair(
     Args:
         translator: a trained model.
         source: the sentence.
-        target: its translation; None: the model's own, piece by piece as the experiment's search found it.
-        most_tokens: of the source, the end mark counted.
-        origin: names the source in error messages.
+        target: its translation; None: the model's own, in the pieces that search found.
+        most_tokens: most tokens of the source, end mark included; None: no limit.
+        origin: name of the source in error messages.
 
     Raises:
         DataError: if the source is empty, too long for the model, or has more than `most_tokens` tokens.

@@ -1,8 +1,8 @@
-"""`precision: auto` of translations: the fastest that loses nothing that matters, measured once and kept.
+"""`precision: auto` of translations: the fastest precision without loss of quality, measured once and cached.
 
-It chooses between float32 and bfloat16, whose translations are as good; never int8, whose rounding can be measured. And
-it takes bfloat16 only where a translation does not come to depend on what else is in its batch: on a CPU, where the
-custom kernels multiply it.
+It chooses between float32 and bfloat16, whose translations are equally good; never int8, whose rounding has a
+measurable effect. On a CPU it takes bfloat16 only if the custom kernels multiply it, as otherwise a translation would
+depend on the rest of its batch.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ logger = logging.getLogger(__name__)
 
 PrecisionChoice = Precision | Literal["auto"]
 Rates = Mapping[str, tuple[float, float]]
-"""Of each candidate, positions a second of several sentences at once, and of one."""
+"""Positions per second in each candidate precision: with several sentences at once, and with one."""
 
 CANDIDATES: tuple[Precision, ...] = ("float32", "bfloat16")
 LEAST_WEIGHTS = 1_000_000
-"""A model of fewer is fast in any precision."""
+"""Models with fewer weights are fast in any precision and not measured."""
 WORTH, NO_LOSS = 1.1, 0.95
-"""How many times as fast as in float32 several sentences have to be in bfloat16, which rounds more; and one."""
+"""Least speed of bfloat16, which rounds more, relative to float32: with several sentences at once, and with one."""
 SEVERAL, BEAM, LENGTH, POSITIONS = 4, 5, 16, 6
 ROUNDS, SECONDS = 3, 2.0
-"""Turns of each precision, none begun after so long: its fastest one counts, as other work makes the others slower."""
+"""Rounds of each precision, and seconds after which none is begun. The fastest counts: other work slows the others."""
 
 
 def choose_translation_precision(model: TranslationModel, max_length: int | None) -> Precision:
-    """What `auto` stands for with this model, on its device; the log says why: when it is measured, or among details.
+    """The precision that `auto` means for this model on its device; the reason is logged.
 
     Args:
         model: in evaluation mode.
-        max_length: most tokens that it can read, if any number is too many.
+        max_length: most tokens that it can read; None: no limit.
     """
     device = next(model.parameters()).device
     if sum(each.numel() for each in model.parameters()) < LEAST_WEIGHTS:
         logger.debug("precision: float32, as a model of this size is fast in any")
         return "float32"
     if device.type == "cpu" and not kernels_multiply(model, "bfloat16"):
-        logger.debug("precision: float32, as translations in bfloat16 would depend on their batch here")
+        logger.debug("precision: float32, as translations in bfloat16 would depend on the rest of the batch here")
         return "float32"
     rates, level = _kept_rates(model, device), logging.DEBUG
     if rates is None:
@@ -67,7 +67,7 @@ def choose_translation_precision(model: TranslationModel, max_length: int | None
     chosen: Precision = "bfloat16" if several >= WORTH and one >= NO_LOSS else "float32"
     logger.log(
         level,
-        "precision: %s: in bfloat16 several sentences at once are %.2f times as fast as in float32 (%g is asked for), "
+        "precision: %s: in bfloat16 several sentences at once are %.2f times as fast as in float32 (%g is required), "
         "and one is %.2f times as fast (%g)",
         *(chosen, several, WORTH, one, NO_LOSS),
     )
@@ -75,7 +75,7 @@ def choose_translation_precision(model: TranslationModel, max_length: int | None
 
 
 def _kept_rates(model: TranslationModel, device: torch.device) -> Rates | None:
-    """The rates of models of these shapes on this machine, if they have been measured."""
+    """The cached rates of models of these shapes on this machine; None: not measured yet."""
     try:
         kept = json.loads(_file(model, device).read_text(encoding="utf-8"))
         return {name: (float(kept[name][0]), float(kept[name][1])) for name in CANDIDATES}
@@ -84,19 +84,19 @@ def _kept_rates(model: TranslationModel, device: torch.device) -> Rates | None:
 
 
 def _measure_once(model: TranslationModel, device: torch.device, length: int) -> Rates:
-    """The rates of models of these shapes on this machine, kept for the next time."""
+    """The rates of models of these shapes on this machine, measured and cached."""
     logger.info("measuring in which precision models of these shapes translate fastest here, once")
     rates, file = measure_rates(model, device, length), _file(model, device)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(rates) + "\n")
     except OSError as error:
-        logger.warning("%s: cannot be kept (%s), so the next command measures again.", file, error.strerror or error)
+        logger.warning("%s: cannot be written (%s), so the next command measures again.", file, error.strerror or error)
     return rates
 
 
 def _file(model: TranslationModel, device: torch.device) -> Path:
-    """Of the rates, named by a hash of all that they depend on."""
+    """The cache file of the rates, named by a hash of everything that they depend on."""
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     kernels, family = library(), model.config.family if model.config else ""
     facts: list[Any] = [
@@ -109,10 +109,10 @@ def _file(model: TranslationModel, device: torch.device) -> Path:
 
 @torch.no_grad()
 def measure_rates(model: TranslationModel, device: torch.device, length: int) -> Rates:
-    """Positions a second in each precision, by turns: every layer's own products, and all that lies between them.
+    """Positions per second in each precision, measured in turn on whole decoding steps.
 
-    On a CPU of one thread and in its own time, so that other work on the machine, which disturbs several threads most,
-    changes nothing.
+    On a CPU with one thread and in CPU time, so that other work on the machine, which disturbs several threads most,
+    does not change the result.
     """
     prepared = {name: prepare_for_inference(model, name) for name in CANDIDATES}
     threads = torch.get_num_threads()
@@ -131,7 +131,7 @@ def _rates_of(
     """The rate of each model with so many sentences at once."""
     source = torch.full((sentences, length), unk_id, device=device)
     source[:, -1] = eos_id
-    for name, each in prepared.items():  # not measured: the first time packs weights and fills caches
+    for name, each in prepared.items():  # not counted: the first run packs weights and fills caches
         _seconds(each, name, source)
     seconds: dict[str, float] = dict.fromkeys(CANDIDATES, torch.inf)
     began = time.perf_counter()
@@ -144,7 +144,7 @@ def _rates_of(
 
 
 def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> float:
-    """Of the first positions of a beam search in which nothing is reordered."""
+    """Seconds for the first positions of a beam search without reordering."""
     rows = torch.arange(len(source), device="cpu").repeat_interleave(BEAM)
     clock = time.thread_time if source.is_cpu else time.perf_counter
     began = clock()
@@ -154,5 +154,5 @@ def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> f
         for _ in range(min(POSITIONS, source.shape[1])):
             logits, state = model.step(last, state)
             last = torch.full_like(last, unk_id)
-    logits[0, 0].item()  # a GPU has computed it all
+    logits[0, 0].item()  # waits for the GPU
     return clock() - began

@@ -1,4 +1,4 @@
-"""Preprocessing: lines of text to piece ids of sentences that are not longer than the model takes."""
+"""Preprocessing: from lines of text to piece ids of sentences no longer than the model takes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Line(NamedTuple):
     """A line to translate, or a pair of lines."""
 
     number: int
-    """From 1."""
+    """Line number, from 1."""
     origin: str
-    """The place for messages, as file:line."""
+    """Place of the line in messages, as file:line."""
     source: str
     target: str
     """A target prefix, or a whole translation."""
     error: DataError | None = None
-    """What is wrong with it, if it cannot be read."""
+    """Why the line cannot be read, if so."""
     part: int = 0
-    """Which sentence of the line it is, from 0, where that was split before."""
+    """Number of the sentence within its line, from 0, if the caller split the line before."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class EncodedSentence:
 
     origin: str
     number: tuple[int, int]
-    """The line's number, from 1, and the sentence's within the line, from 0."""
+    """Number of the line, from 1, and of the sentence within the line, from 0."""
     source: tuple[int, ...]
     target: tuple[int, ...]
     """A prefix, or a whole translation."""
     other_sources: tuple[tuple[int, ...], ...] = ()
-    """The source in the pieces of the second and further models, if those of an ensemble read different ones."""
+    """The source in the pieces of the second and further models of an ensemble, if they read different pieces."""
 
     @property
     def source_tokens(self) -> int:
@@ -64,11 +64,11 @@ class EncodedSentence:
 
 
 def checked_texts(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
-    """The texts, each checked to be a `str`, or an error that stands for a line which cannot be read.
+    """The texts, each checked to be a `str`, or an error in place of a line that cannot be read.
 
     Raises:
-        TypeError: at once for a single string, whose letters would be taken for texts, for a mapping or a table, whose
-            keys would be, and for what is no collection; on the way for anything else.
+        TypeError: at once for a single string, which would be read letter by letter, for a mapping or table, of which
+            the keys would be read, and for what is not iterable; during iteration for an item of another type.
     """
     if isinstance(texts, str | bytes):
         raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
@@ -80,7 +80,7 @@ def checked_texts(texts: Iterable[str | DataError]) -> Iterator[str | DataError]
 def _each_a_text(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str | DataError):
-            raise TypeError(f"text {number} of those given is {text!r:.80}, which is no str")
+            raise TypeError(f"text {number} is {text!r:.80}, but must be a str")
         yield text
 
 
@@ -90,10 +90,10 @@ def tagged(
     """The texts with a tag before each that is not empty.
 
     Args:
-        texts: as given; each may bring its own tag, if there is none for all.
-        tag: for all; None: none.
+        texts: as given; without a common tag, each may begin with its own.
+        tag: common tag of all texts; None: none.
         known: the model's tags.
-        needed: whether the model has seen tagged text alone: it warns of the first one without.
+        needed: whether the model was trained on tagged text alone; the first text without a tag is then warned of.
 
     Raises:
         ConfigurationError: if the model has no such tag.
@@ -108,11 +108,11 @@ def check_tag(tag: str | None, known: Sequence[str]) -> None:
     """Refuse a tag that a model does not have.
 
     Raises:
-        ConfigurationError: naming those it has.
+        ConfigurationError: naming the tags that it has.
     """
     if tag is not None and tag not in known:
         has = f"It has {', '.join(known)}." if known else "It has none."
-        raise ConfigurationError(f"The model has learnt no tag {tag!r}. {has}")
+        raise ConfigurationError(f"The model was not trained with the tag {tag!r}. {has}")
 
 
 def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Sequence[str]) -> Iterator[str | DataError]:
@@ -121,7 +121,7 @@ def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Seque
         yield text
         if not isinstance(text, DataError) and not is_blank(text) and not split_tag(text, known)[0]:
             logger.warning(
-                "Text %d begins with no tag, but all that this model was trained on has one: %s. Without it, "
+                "Text %d begins without a tag, but all text that this model was trained on has one: %s. Without it, "
                 "translations are poor. Give one for all texts (translate --tag, in Python tag=), or one before each.",
                 number,
                 ", ".join(known),
@@ -131,7 +131,7 @@ def _warned_of_the_first_untagged(texts: Iterable[str | DataError], known: Seque
 
 
 def numbered_lines(sources: Iterable[str | DataError], origin: str) -> Iterator[Line]:
-    """Sources without targets; `origin` names their file."""
+    """Lines of sources without targets; `origin` names their file."""
     return (_line(number, origin, source, "") for number, source in enumerate(sources, start=1))
 
 
@@ -145,7 +145,7 @@ def _line(number: int, origin: str, source: str | DataError, target: str | DataE
 def pair_lines(
     sources: Iterable[str | DataError], targets: Iterable[str | DataError], origin: str, what: str
 ) -> Iterator[Line]:
-    """Sources with their targets, line by line; `origin` names the sources' file, `what` the targets.
+    """Lines of sources with their targets; `origin` names the sources' file, `what` the targets.
 
     Raises:
         DataError: if their numbers of lines differ.
@@ -154,7 +154,7 @@ def pair_lines(
         if source is None or target is None:
             more, fewer = ("lines", what) if target is None else (what, "lines")
             raise DataError(
-                f"{origin}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give one for each."
+                f"{origin}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give as many of each."
             )
         yield _line(number, origin, source, target)
 
@@ -168,24 +168,24 @@ class SourceReader(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """The length of a sentence that a model does not take."""
+    """The length of a sentence that is too long for a model."""
 
     tokens: int
-    """End mark included."""
+    """Tokens of the sentence, end mark included."""
     most: int
-    """That the model takes."""
+    """Most tokens that the model takes."""
 
 
 class Preprocessor:
     """Segments lines, splits them into sentences, and refuses those that are too long for the model.
 
     Args:
-        segmentation: of both sides.
+        segmentation: segmentation of both sides.
         max_length: most source tokens of a sentence, end mark included; None: no limit.
         split: which lines are split into sentences; a line that is too long and is not split is an error, whose
             message offers splitting unless this is None.
-        pieces: targets are pieces separated by spaces instead of text.
-        others: further models of an ensemble, if they read other pieces; the longest line is that of the strictest.
+        pieces: whether targets are pieces separated by spaces instead of text.
+        others: further models of an ensemble, if they read other pieces; the strictest limits the length.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Preprocessor:
         return encoded
 
     def encode_each(self, lines: Sequence[Line]) -> list[list[EncodedSentence] | DataError]:
-        """Likewise, with an error in the place of a line that cannot be encoded."""
+        """The sentences of each line as by `encode`, with an error in place of a line that cannot be encoded."""
         wrong = [line.error or _no_text(line) for line in lines]
         good = [line for line, error in zip(lines, wrong, strict=True) if error is None]
         texts = [line.source.strip() for line in good]
@@ -223,7 +223,7 @@ class Preprocessor:
         return [next(found) if error is None else error for error in wrong]
 
     def sources(self, texts: Sequence[str]) -> list[Sources]:
-        """The pieces of each text, as every reader divides it."""
+        """The piece ids of each text, as each reader segments it."""
         return list(zip(*(reader.segmenter.encode_ids_batch(texts) for reader in self._readers), strict=True))
 
     def _encode_or_error(
@@ -265,14 +265,14 @@ class Preprocessor:
         unknown = [piece for piece in pieces if known.get(piece) in (None, pad_id, bos_id, eos_id)]
         if unknown:
             return DataError(
-                f"{line.origin}: the target holds {unknown[0]!r}, which is no piece of the vocabulary. Give the pieces "
-                "of a translation by this model, or do not call the target pieces."
+                f"{line.origin}: the target holds {unknown[0]!r}, which is not a piece of the vocabulary. Give the "
+                "pieces of a translation by this model, or give the target as text."
             )
         return tuple(known[piece] for piece in pieces)
 
     def _split(self, line: Line, text: str, sources: Sources) -> list[Sources]:
         if self.split not in ("long", "always"):
-            other = ", or have long lines split at the ends of their sentences (split='long'; --split long)"
+            other = ", or have long lines split into sentences (split='long'; --split long)"
             raise DataError(f"{self._refusal(line, sources)} Split it{other if self.split else ''}.")
         source = self.segmentation.source
         tag, text = split_tag(text, source.tags)
@@ -280,11 +280,11 @@ class Preprocessor:
         sentences = self.sources([f"{tag} {each}" if tag else each for each in texts]) if len(texts) != 1 else [sources]
         for sentence in sentences:
             if refusal := self._refusal(line, sentence):
-                raise DataError(f"{refusal} It holds no end of a sentence: split it by hand.")
+                raise DataError(f"{refusal} Split it by hand: no end of a sentence was found in it.")
         return [sentence for sentence in sentences if sentence[0]]
 
     def _refusal(self, line: Line, sources: Sources) -> str:
-        """What to say of a sentence that is too long for one of the models; empty if it is not."""
+        """Message for a sentence that is too long for one of the models; empty if it is not."""
         if (excess := self.excess(sources)) is None:
             return ""
         return (
@@ -293,7 +293,7 @@ class Preprocessor:
         )
 
     def excess(self, sources: Sources) -> Excess | None:
-        """By how much a sentence is too long for one of the models; None if it is not."""
+        """Length and limit of a sentence that is too long for one of the models; None if it is not."""
         for reader, ids in zip(self._readers, sources, strict=True):
             if reader.max_length is not None and num_tokens(ids) > reader.max_length:
                 return Excess(num_tokens(ids), reader.max_length)
@@ -305,7 +305,7 @@ def _no_text(line: Line) -> DataError | None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            return DataError(f"{line.origin}: holds an unpaired surrogate, so it is not text. Correct it.")
+            return DataError(f"{line.origin}: holds an unpaired surrogate, so it is not text. Fix it.")
         if "\0" in text:
             return DataError(f"{line.origin}: holds a NUL byte, so it is not text. Remove it.")
         if "\n" in text.rstrip("\r\n"):

@@ -1,4 +1,4 @@
-"""Translators as folders, and on the Hugging Face Hub: what is imported with them stays away until it is used."""
+"""Translators as folders, and on the Hugging Face Hub. Imports that only the Hub needs are deferred until used."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Pretrained:
     """Adds `save_pretrained`, `from_pretrained` and `push_to_hub` to a translator.
 
     The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
-    card (README.md) and `config.json` for the Hub. Its configuration has no paths of this machine.
+    card (README.md) and `config.json` for the Hub. Its configuration contains no local paths.
 
-    `model_card_kwargs`, of `save_pretrained` and `push_to_hub`, may have the arguments of `generate_model_card`.
+    `model_card_kwargs` of `save_pretrained` and `push_to_hub` takes the arguments of `generate_model_card`.
     """
 
     trained: TranslationModel
@@ -39,7 +39,7 @@ class Pretrained:
         raise NotImplementedError
 
     def check_can_be_saved(self) -> None:
-        """Refuse what a folder cannot hold.
+        """Check that the model can be saved.
 
         Raises:
             ConfigurationError: if the model cannot be saved.
@@ -50,8 +50,8 @@ class Pretrained:
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
         """Load a folder, or download and cache a repository of the Hub (`user/name`).
 
-        Takes the options of `load` besides those of a download (`revision`, `cache_dir`, `local_files_only`,
-        `force_download`, `token`).
+        Takes the options of `load` and of a download (`revision`, `cache_dir`, `local_files_only`, `force_download`,
+        `token`).
 
         Raises:
             MissingPackageError: without the extra `hub`; `load` reads a folder without it.
@@ -72,10 +72,10 @@ class Pretrained:
         model_card_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ) -> str | None:
-        """Save as a folder, with weights stored in this precision: in 16 bits, it takes half the room.
+        """Save as a folder, with weights stored in this precision; 16 bits halve its size.
 
-        A folder that is there is replaced at the end by a whole new one, and keeps its other files. Takes the options
-        of huggingface_hub, too. A model card (README.md) that is there is left as it is.
+        An existing folder is replaced at the end by a complete new one, and keeps its other files and its model card
+        (README.md). Takes the options of huggingface_hub, too.
 
         Returns:
             With `push_to_hub`, the URL of the commit.
@@ -84,11 +84,11 @@ class Pretrained:
             ConfigurationError: if it is an ensemble, or in int8; if there is no such precision, or a weight is beyond
                 its range; if the folder is the RUN of a training.
             MissingPackageError: without the extra `hub`.
-            OSError: if it cannot be written; a folder that is there stays as it was.
-            TypeError: of options that it does not know, without `push_to_hub`.
+            OSError: if it cannot be written; an existing folder stays unchanged.
+            TypeError: if an option is unknown, without `push_to_hub`.
         """
         if options and not push_to_hub:
-            raise TypeError(f"save_pretrained: {', '.join(options)}: of no use without push_to_hub, or misspelt")
+            raise TypeError(f"save_pretrained: {', '.join(options)}: unknown option, or one for push_to_hub=True alone")
         self.check_can_be_saved()
         from jointnmt.hub import HubFolder
 
@@ -105,7 +105,7 @@ class Pretrained:
         Takes the options of huggingface_hub (`private`, `token`, `commit_message`, ...).
 
         Raises:
-            ConfigurationError: as `save_pretrained`.
+            ConfigurationError: as in `save_pretrained`.
             MissingPackageError: without the extra `hub`.
             ModelError: if the Hub cannot be reached, or refuses it.
         """
@@ -113,7 +113,7 @@ class Pretrained:
         from jointnmt.hub import HubFolder
 
         card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
-        check_precision(card["weights"])  # before there is a repository
+        check_precision(card["weights"])  # before a repository is created
         return HubFolder(self).push_to_hub(repo_id, model_card_kwargs=card, **options)
 
     def generate_model_card(
@@ -128,12 +128,13 @@ class Pretrained:
         """The model card: data, scores, limits, settings and licences.
 
         Args:
-            scores: on test sets, by their names, of the stored weights in float32.
-            licence: of the model, as text; an identifier such as MIT is given to the Hub, too. None: not stated.
+            scores: scores on test sets, by name, of the stored weights computed in float32.
+            licence: licence of the model, as text; an identifier such as MIT is passed to the Hub, too. None: not
+                stated.
             data_licence: sources and licences of the training text. None: not stated.
-            limits: what the model cannot do, besides what follows from its settings.
-            weights: the precision that they are stored in.
-            repo_id: what `from_pretrained` is to be called with in the example.
+            limits: limits of the model, besides those that follow from its settings.
+            weights: precision in which the weights are stored.
+            repo_id: argument of `from_pretrained` in the example.
 
         Raises:
             MissingPackageError: without the extra `hub`.

@@ -26,17 +26,17 @@ class Candidate:
 
     text: str
     tokens: tuple[str, ...]
-    """Target pieces and the end mark (of a split line: for each of its sentences)."""
+    """Target pieces and the end mark (for a split line: those of each of its sentences)."""
     token_log_probabilities: tuple[float, ...]
-    """In nats, one for each token."""
+    """Log-probability of each token, in nats."""
     score: float
-    """What candidates are ranked by; see `LengthPenalty`."""
+    """Score by which candidates are ranked; see `LengthPenalty`."""
     complete: bool
     """False if the translation was cut at the maximum length."""
     alignment: Float[Tensor, "T S"] | None = None
     """Weight of each source token for each target token, if asked for; a row sums to 1. On the CPU."""
     gates: GateMeans | None = None
-    """Mean gates of lexical shortcuts, if asked for (of a split line: over its sentences)."""
+    """Mean gates of lexical shortcuts, if asked for (for a split line: over its sentences)."""
 
     @property
     def log_probability(self) -> float:
@@ -44,7 +44,7 @@ class Candidate:
         return float(sum(self.token_log_probabilities))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         values: dict[str, Any] = {
             "translation": self.text,
             "score": self.score,
@@ -90,9 +90,9 @@ class Translation:
 
     source: str
     source_tokens: tuple[str, ...] = ()
-    """Source pieces and the end mark (of a split line: for each of its sentences)."""
+    """Source pieces and the end mark (for a split line: those of each of its sentences)."""
     candidates: tuple[Candidate, ...] = ()
-    """Best first, or samples in the order of drawing; empty for an empty line."""
+    """Translations, best first, or samples in the order of drawing; empty for an empty line."""
     error: str | None = None
     """Why the line was skipped, if it was; see `TranslationOptions.on_invalid`."""
 
@@ -104,7 +104,7 @@ class Translation:
         found = [each for each in sentences if each.candidates]
         nth_best = zip(*(each.candidates for each in found), strict=False)
         candidates = [Candidate.joined(nth, space, search.penalty) for nth in nth_best]
-        if not isinstance(search, SamplingConfig):  # a worse one may be shorter, and have the higher score
+        if not isinstance(search, SamplingConfig):  # scores depend on length: the order may change
             candidates.sort(key=lambda each: -each.score)
         return cls(source, tuple(token for each in found for token in each.source_tokens), tuple(candidates))
 
@@ -114,7 +114,7 @@ class Translation:
         return self.candidates[0].text if self.candidates else ""
 
     def plain(self, with_n_best: bool = False) -> dict[str, Any]:
-        """As JSON-compatible values: the best candidate and, if asked for, all of them under `n_best`."""
+        """The fields as JSON-compatible values: the best candidate and, if asked for, all of them under `n_best`."""
         best = (self.candidates[0] if self.candidates else NOTHING).plain()
         values = {"source": self.source, **best, "source_tokens": list(self.source_tokens)}
         if with_n_best:
@@ -126,20 +126,20 @@ class Translation:
 
 @dataclass
 class Counts:
-    """What a user should know of many translations."""
+    """Counts over many translations that a user should be warned of."""
 
     total: int = 0
     cut: int = 0
-    """At the maximum length."""
+    """Translations that were cut at the maximum length."""
     skipped: int = 0
     translated: int = 0
-    """Neither skipped nor empty lines."""
+    """Lines that were neither skipped nor empty."""
     empty: int = 0
-    """Of those, translated to nothing, though not cut."""
+    """Translated lines with an empty translation that was not cut."""
     several: int = 0
     """Lines of several sentences that were translated as one."""
     unreadable: int = 0
-    """Of them, those whose source has what the model has no piece for."""
+    """Translated lines with a character or word that the model has no piece for."""
     first_error: str | None = None
     first_unreadable: str = ""
 
@@ -157,7 +157,7 @@ class Counts:
         self.first_error = self.first_error or translation.error
 
     def warn(self) -> None:
-        """Log what is wrong, if anything is."""
+        """Log warnings, if there are any."""
         if self.cut:
             logger.warning(
                 "%d of %d translations reached the maximum length and were cut. If they look unfinished, raise the "
@@ -167,8 +167,8 @@ class Counts:
             )
         if 2 * self.empty > self.translated:
             logger.warning(
-                "%d of %d translations are empty: the model has learnt too little, or other text than this. Its "
-                "training, or its card, says how well it does.",
+                "%d of %d translations are empty: the model is poorly trained, or was trained on other text than "
+                "this. See the scores in its training log or model card.",
                 self.empty,
                 self.translated,
             )
@@ -212,7 +212,7 @@ class NextPiece(NamedTuple):
 
     piece: str
     log_probability: float
-    """Given the translation before it, in nats."""
+    """Log-probability given the translation before it, in nats."""
 
 
 @dataclass(frozen=True)
@@ -222,11 +222,11 @@ class ScoredTranslation:
     source: str
     target: str
     tokens: tuple[str, ...] = ()
-    """Target pieces and the end mark; empty if both lines are, whose probability is 1."""
+    """Target pieces and the end mark; empty if both lines are empty (probability 1)."""
     token_log_probabilities: tuple[float, ...] = ()
-    """In nats."""
+    """Log-probability of each token, in nats."""
     score: float = 0.0
-    """The score that search ranks by; see `LengthPenalty`."""
+    """Score by which search ranks; see `LengthPenalty`."""
     first_choices: tuple[bool, ...] = ()
     """Whether each token is the most probable one at its position."""
     alternatives: tuple[tuple[NextPiece, ...], ...] = ()
@@ -238,7 +238,7 @@ class ScoredTranslation:
         return float(sum(self.token_log_probabilities))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-compatible values."""
+        """The fields as JSON-compatible values."""
         values: dict[str, Any] = {
             "source": self.source,
             "target": self.target,
@@ -257,7 +257,7 @@ def records(translations: Iterable[Translation]) -> list[dict[str, Any]]:
     """A row for each candidate: `pandas.DataFrame(records(translator.translations(texts)))`.
 
     Columns: `line` and `rank`, from 1; `source`, `translation`; `score`, `log_probability`, `complete`; `num_tokens`,
-    the end mark counted. An empty line has one row of an empty translation.
+    end mark included. An empty line has one row with an empty translation.
     """
     return [
         {

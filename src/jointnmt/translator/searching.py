@@ -1,4 +1,4 @@
-"""Translations of lines by search, in windows and batches: the work of methods of `Translator`, documented there."""
+"""Translations of lines by search, in windows and batches: implements methods of `Translator`, documented there."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def translate_stream(
     """See `Translator.translate_stream`, which has checked the options."""
     if options.split == "long" and translator.max_length is None:
         logger.warning(
-            "No line is split as too long: this model takes any length. Split all (split='always'; --split always)."
+            "split='long' splits nothing: this model takes lines of any length. Use split='always' (--split always)."
         )
     counts, language = Counts(), translator.segmentation.source.language
     for window in windows(_numbered(translator, lines, options, prefixes, origin), options.window):
@@ -66,10 +66,10 @@ def translate_stream(
 
 
 def check_options(translator: Translator, options: TranslationOptions) -> None:
-    """Refuse what the model cannot give, or what is beyond the limits.
+    """Refuse options that the model does not support, or that exceed the limits.
 
     Raises:
-        ConfigurationError: saying what.
+        ConfigurationError: naming the option.
     """
     if options.gates and not translator.only_model().has_shortcuts:
         raise ConfigurationError(
@@ -108,7 +108,7 @@ def _numbered(
 def translate_window(
     translator: Translator, window: Sequence[Line], options: TranslationOptions
 ) -> Iterator[Translation]:
-    """The translations of lines that are batched together, until the first that cannot be translated.
+    """The translations of lines that are batched together, up to the first that cannot be translated.
 
     Raises:
         DataError: at that line, unless such lines are skipped.
@@ -143,7 +143,7 @@ def translate_sentences(
 def plan_translations(
     translator: Translator, source_tokens: Sequence[int], options: TranslationOptions
 ) -> list[list[int]]:
-    """The batches, as numbers of sentences, that sentences of these lengths are translated in."""
+    """The batches in which sentences of these lengths are translated, as lists of sentence numbers."""
     search = search_of(translator, options)
     limits = [target_limit(tokens, search) for tokens in source_tokens]
     max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
@@ -189,5 +189,5 @@ def _candidate(
 
 
 def search_of(translator: Translator, options: TranslationOptions) -> Search:
-    """Beam search or sampling: what is asked for, or the search of the translator."""
+    """The search that the options ask for, or else the translator's."""
     return options.search or translator.search

@@ -51,47 +51,47 @@ class Translator(Pretrained):
         max_cells: int | None = None,
         members: Sequence[Member] = (),
     ) -> None:
-        """Take a model that is on its device.
+        """Make a translator of a model that is on its device.
 
         Args:
-            model: is put into evaluation mode. Its weights must not change any more, as some are copied (`self.model`).
-            segmentation: the one it was trained with.
+            model: the model, which is put into evaluation mode. Its weights must not change afterwards, as some are
+                copied (`self.model`).
+            segmentation: the segmentation it was trained with.
             experiment: its configuration.
-            precision: of the model's computations; log-probabilities are always computed in float32. int8 quantises
-                weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU only.
-                auto: float32 or bfloat16, whichever is faster here, which is measured once (see
+            precision: precision of the model's computations; log-probabilities are always computed in float32. int8
+                quantises weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU
+                only. auto: float32 or bfloat16, whichever is faster here, measured once (see
                 `choose_translation_precision`).
             max_cells: most cells of a batch, padding and every hypothesis of a beam included; None:
                 `default_cells`.
-            members: of an `Ensemble`, what each was trained with; the first is the one of `segmentation` and
-                `experiment`.
+            members: members of an `Ensemble`; the first has `segmentation` and `experiment`.
 
         Raises:
-            ConfigurationError: if the precision does not exist, or not on this device.
+            ConfigurationError: if there is no such precision, or not on this device, or `max_cells` is out of range.
         """
         if precision not in (known := ("auto", *get_args(Precision))):
             raise ConfigurationError(f"precision is {precision!r}, but must be one of {', '.join(known)}.")
         adapt_waiting()
         self.segmentation, self.experiment = segmentation, experiment
         self.search = experiment.search
-        """How to search where options do not say; settable."""
+        """Search where options have none; settable."""
         self.device = next(model.parameters()).device
         if precision == "int8" and self.device.type != "cpu":
             raise ConfigurationError(f"precision int8 is for the CPU, not for {self.device}. Use bfloat16 or float16.")
         self.trained = model.eval()
-        """Saved and analysed."""
+        """The trained weights, which are saved and analysed."""
         self.members = tuple(members)
         is_grid = any(each.model.is_grid for each in self.experiments)
         if max_cells is not None and not 1 <= max_cells <= MOST_CELLS:
             raise ConfigurationError(f"max_cells is {max_cells}, but must be from 1 to {MOST_CELLS}.")
         self.max_cells = max_cells or default_cells(self.device.type, is_grid)
         self.overhead_cells = OVERHEAD_CELLS
-        """What a batch of translations costs beside its cells, in cells: the more, the larger the batches; settable."""
+        """Fixed cost of a batch of translations, in cells; a larger one gives larger batches; settable."""
         self._readers = source_readers(segmentation, experiment, members)
         longest = self._readers[0].max_length
         self.precision: Precision = choose_translation_precision(model, longest) if precision == "auto" else precision
         self.model = prepare_for_inference(model, self.precision)
-        """Used to translate."""
+        """The model prepared for inference, which translates."""
 
     @classmethod
     def load(
@@ -101,15 +101,15 @@ class Translator(Pretrained):
         precision: PrecisionChoice = "float32",
         max_cells: int | None = None,
     ) -> Self:
-        """The translator of a RUN directory; of several, an ensemble.
+        """Load a RUN directory, or several as an ensemble.
 
         An ensemble translates by the mean of its members' probabilities. Its search settings are those of the first
-        run, and so is the length of the source that limits the translation's.
+        run, and the maximum length of a translation follows from the source length in the first run's pieces.
 
         Raises:
             ConfigurationError: if the device does not exist, or does not support the precision; if several runs
                 differ in their languages or target vocabularies.
-            ModelError: if a part of RUN is missing, damaged, or does not go with the others.
+            ModelError: if a part of RUN is missing, damaged, or does not match the others.
         """
         runs = [locate_run(Path(each)) for each in ([run] if isinstance(run, Path | str) else run)]
         if len(runs) == 1:
@@ -121,12 +121,12 @@ class Translator(Pretrained):
 
     @property
     def experiments(self) -> list[Experiment]:
-        """The configuration, or those of the models of an ensemble."""
+        """The configuration of each model: one, or several of an ensemble."""
         return [member.experiment for member in self.members] or [self.experiment]
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The codes of source and target."""
+        """Language codes of source and target."""
         return self.segmentation.languages
 
     @property
@@ -136,16 +136,16 @@ class Translator(Pretrained):
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers, of all models of an ensemble."""
+        """Number of trained parameters, over all models of an ensemble."""
         return sum(parameter.numel() for parameter in self.trained.parameters())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {description(self)}>"
 
     def facts(self) -> dict[str, Any]:
-        """What decides the model's output, besides device and precision, of one that was loaded from a run or several.
+        """Everything that determines the output except device and precision, as JSON-compatible values.
 
-        JSON-compatible values.
+        Only for a translator that was loaded from a run or several.
         """
         if self.members:
             return {"members": [member.facts() for member in self.members]}
@@ -153,10 +153,10 @@ class Translator(Pretrained):
         return Member(self.run, self.segmentation, self.experiment).facts()
 
     def check_can_be_saved(self) -> None:
-        """Refuse what no RUN directory can hold.
+        """Check that the model can be saved as a RUN directory.
 
         Raises:
-            ConfigurationError: of an ensemble, or a model whose weights are quantised.
+            ConfigurationError: for an ensemble, or a model with quantised weights.
         """
         if self.members:
             raise ConfigurationError(
@@ -167,33 +167,33 @@ class Translator(Pretrained):
 
     @property
     def can_align(self) -> bool:
-        """Whether translations can be aligned: not by an ensemble whose models read different pieces."""
+        """Whether translations can be aligned: False for an ensemble whose models read different pieces."""
         return len(self._readers) == 1
 
     def check_can_align(self) -> None:
-        """Refuse to align where it has no meaning.
+        """Check that translations can be aligned.
 
         Raises:
-            ConfigurationError: if the models of an ensemble divide sources into different pieces.
+            ConfigurationError: if the models of an ensemble segment sources into different pieces.
         """
         if not self.can_align:
             raise ConfigurationError(
-                "The models of this ensemble divide sources into different pieces, so their alignments have no mean. "
-                "Align with one of them."
+                "The models of this ensemble segment sources into different pieces, so their alignments cannot be "
+                "averaged. Align with one of them."
             )
 
     def only_model(self) -> TranslationModel:
-        """The model, to look into.
+        """The single model, for inspection.
 
         Raises:
-            ConfigurationError: if there are several, an ensemble.
+            ConfigurationError: if it is an ensemble.
         """
         if self.members:
-            raise ConfigurationError("An ensemble cannot be looked into as one model. Take one of its runs.")
+            raise ConfigurationError("An ensemble cannot be inspected as one model. Use one of its runs.")
         return self.trained
 
     def preprocessor(self, split: Split | None = None, pieces: bool = False) -> Preprocessor:
-        """What makes piece ids of lines; the arguments are those of `Preprocessor`."""
+        """The preprocessor, which turns lines into piece ids; the arguments are those of `Preprocessor`."""
         first, *others = self._readers
         return Preprocessor(self.segmentation, first.max_length, split, pieces, others)
 
@@ -236,24 +236,23 @@ class Translator(Pretrained):
         num_best: int | None = None,
         **changes: Any,
     ) -> str | list[str] | list[list[str]]:
-        """The best translation of a text, or of each of several; see `translate_stream`.
+        """Translate a text, or each of several; see `translate_stream`.
 
         Args:
             texts: one text, or several.
-            options: how to translate; of `num_best` translations here would be one alone.
+            options: how to translate, without `num_best`.
             prefixes: if given, a target prefix for each text (empty: none).
-            num_best: if given, the answer for several texts is a list of so many translations for each, of an empty
-                text none.
+            num_best: if given, several texts return a list of so many translations for each (none for an empty text).
             changes: of `options` or of the search: `beam_size=3`, `sample=True, temperature=0.8, seed=1`,
                 `on_invalid="skip"`; see `TranslationOptions.changed`.
 
         Raises:
-            TypeError: if there is no such option, or `num_best` goes with one text or stands in `options`.
+            TypeError: if there is no such option, or `num_best` is given for one text or in `options`.
         """
         if not isinstance(options, TranslationOptions):
             raise TypeError(f"options are {options!r}, but must be TranslationOptions; single ones are keywords.")
         if num_best is None and options.num_best > 1:
-            raise TypeError(f"give num_best={options.num_best} to translate itself, or take translations.")
+            raise TypeError(f"give num_best={options.num_best} to translate itself, or use translations.")
         if isinstance(texts, str):
             if num_best is not None:
                 raise TypeError("num_best is for several texts: give a list, perhaps of one.")
@@ -273,7 +272,7 @@ class Translator(Pretrained):
     ) -> list[Translation]:
         """The translations of several texts with scores and tokens; `records` makes a table of them.
 
-        Arguments and errors are those of `translate`, and `num_best` is an option as any other.
+        Arguments and errors are those of `translate`, but `num_best` may be given in `options`.
         """
         return list(self.translate_stream(texts, options.changed(changes, self.search), prefixes))
 
@@ -281,7 +280,7 @@ class Translator(Pretrained):
         """The attention weights of a text and its translation (None: the model's own), which a notebook draws.
 
         Raises:
-            ConfigurationError, DataError: as of `attend`.
+            ConfigurationError, DataError: as in `attend`.
         """
         return attend(self, text, translation, "text")
 
@@ -299,18 +298,19 @@ class Translator(Pretrained):
         skipped.
 
         Args:
-            lines: text; an error stands for a line that cannot be read.
+            lines: text, or an error in place of a line that cannot be read.
             options: how to translate.
             prefixes: if given, a target prefix for each line (empty: none).
             origin: names the lines in error messages.
-            done: lines that are translated already. They are read, and their translations are left out; those of the
-                others are what they would be without `done`.
+            done: number of lines that are already translated. They are read, but their translations are left out;
+                the others are translated as they would be without `done`.
 
         Raises:
             ConfigurationError: if `num_best` exceeds the beam size, or gates are asked of a model without any, or the
-                search is beyond `options.limits`.
-            DataError: after the translations of the lines before, naming the line, if it is no text, too long for the
-                model or the limits, or its prefix is for the translation; if the numbers of prefixes and lines differ.
+                search exceeds `options.limits`.
+            DataError: after the translations of the lines before, naming the line, if it is not text, too long for the
+                model or the limits, or its prefix is too long for the translation or cannot be segmented; if the
+                numbers of prefixes and lines differ.
             ModelError: if the model's output is not a number.
         """
         check_options(self, options)  # now, and not when the first translation is asked for
@@ -319,10 +319,10 @@ class Translator(Pretrained):
     def translate_lines(self, lines: Sequence[Line], options: TranslationOptions = DEFAULTS) -> list[Translation]:
         """Translate lines as one window, for callers that choose what is computed together, such as a server.
 
-        The lines may be of several texts: samples are drawn by the numbers that the lines bring.
+        The lines may come from several texts: samples depend on the number in each line.
 
         Raises:
-            DataError, ModelError: as of `translate_stream`.
+            DataError, ModelError: as in `translate_stream`.
         """
         return list(translate_window(self, lines, options))
 
@@ -345,11 +345,11 @@ class Translator(Pretrained):
             sources: text.
             targets: a translation of each.
             origin: names the lines in error messages.
-            pieces: targets are pieces separated by spaces (`Candidate.tokens` without the end mark), as search may
-                generate a text as other pieces than the segmentation yields for it. Log-probabilities equal those of
-                search then, but for rounding: in bfloat16 and int8 up to half a nat a sentence.
-            alternatives: how many of the likeliest pieces to give for each position of a target.
-            done: pairs that are scored already, as of `translate_stream`.
+            pieces: whether targets are pieces separated by spaces (`Candidate.tokens` without the end mark). Search may
+                generate other pieces for a text than its segmentation; with its pieces, log-probabilities equal those
+                of search except for rounding (in bfloat16 and int8 up to half a nat a sentence).
+            alternatives: number of likeliest pieces to return for each position of a target.
+            done: number of pairs that are already scored, as in `translate_stream`.
 
         Raises:
             DataError: naming the line, if a source is too long for the model, or empty while its target is not; if the
@@ -361,10 +361,10 @@ class Translator(Pretrained):
     def score_lines(
         self, lines: Sequence[Line], pieces: bool = False, alternatives: int = 0
     ) -> list[ScoredTranslation]:
-        """Score lines, which bring their targets, as one window: what `translate_lines` is to `translate_stream`.
+        """Score lines with their targets as one window, as `translate_lines` translates them.
 
         Raises:
-            DataError, ModelError: as of `score_stream`.
+            DataError, ModelError: as in `score_stream`.
         """
         return list(score_lines(self, lines, pieces, alternatives))
 
@@ -380,7 +380,7 @@ class Translator(Pretrained):
         """The alignment and the gates of sentences with the ids of their translations.
 
         Raises:
-            ConfigurationError: if the models of an ensemble divide sources into different pieces.
+            ConfigurationError: if the models of an ensemble segment sources into different pieces.
         """
         self.check_can_align()
         return force_decode(self.model, rows)
@@ -388,7 +388,7 @@ class Translator(Pretrained):
     def translate_sentences(
         self, sentences: Sequence[EncodedSentence], options: TranslationOptions = DEFAULTS
     ) -> Iterator[list[Candidate]]:
-        """The translations of each sentence that is pieces already, in order; `target` is its prefix."""
+        """The translations of encoded sentences, in order; `target` of each is its prefix."""
         return translate_sentences(self, sentences, options)
 
     def autocast(self) -> torch.autocast:

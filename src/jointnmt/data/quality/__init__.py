@@ -1,1 +1,1 @@
-"""What is wrong with parallel text as people have it: all problems at once, and a clean copy."""
+"""Quality checks of users' parallel text: all problems at once, and a clean copy."""

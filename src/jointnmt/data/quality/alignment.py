@@ -1,9 +1,9 @@
 """Blocks of text whose lines are shifted against each other, found by what a sentence and its translation share.
 
-They are of about the same length (Gale and Church 1993), and where one has a certain frequent word, the other often has
-another one. Which words go together is learnt from the text itself, by a linear regression, as most of its lines are in
-place. Where one line is missing on one side, prediction and text stop correlating, and correlate again with the lines
-of the other side moved by one. Lengths alone would not do in a corpus that is sorted by length.
+Both have about the same length (Gale and Church 1993), and a certain frequent word in one often comes with a certain
+word in the other. These pairs of words are learnt from the text itself by linear regression, as most of its lines are
+aligned. After a line that is missing on one side, prediction and text stop correlating, and correlate again with the
+lines of the other side moved by one. Lengths alone would not suffice in a corpus that is sorted by length.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.floating[Any]]
 
 NUM_WORDS = 64
-"""Frequent words of either side that are looked at: as many as an integer has bits."""
+"""Number of frequent words of either side that are used: one for each bit of an integer."""
 
 MOST_SHIFT = 5
 SHIFTS = tuple(shift for shift in range(-MOST_SHIFT, MOST_SHIFT + 1) if shift)
 
 MOST_BLOCKS = 200
-"""Of a text."""
+"""Most shifted blocks of a text."""
 
 FEWEST_LINES = 200
-"""Of a text in which words that go together can be learnt."""
+"""Fewest lines of a text from which corresponding words can be learnt."""
 
 LEAST_GAIN = 18.0
-"""What a shift has to gain over the lines of a block, in mean absolute differences of a line. A block of 50 lines gains
-19 or more, one of 100 lines 30 or more. On the bundled corpus nothing gains more than 13, neither as it lies there,
+"""Least gain of a shift over the lines of a block, in mean absolute differences of a line. A block of 50 lines gains
+19 or more, one of 100 lines 30 or more. On the bundled corpus no shift gains more than 13, neither in its own order,
 sorted by length, nor in a random order."""
 
 LEAST_CORRELATION = 0.2
-"""Of a text in which blocks can be told: with less, its lines do not belong together at all."""
+"""Least correlation of a text in which blocks can be found: with less, its lines do not correspond at all."""
 
 RIDGE = 0.01
 
@@ -47,14 +47,14 @@ _TOKENS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u34
 
 
 class ShiftedBlock(NamedTuple):
-    """Lines whose translations stand some lines away."""
+    """Lines whose translations are some lines away."""
 
     begin: int
     """First line, from 0."""
     end: int
-    """Last line and one."""
+    """One after the last line."""
     shift: int
-    """The translation of line i stands in line i + shift of the other side."""
+    """Offset of the translations: that of line i is line i + shift of the other side."""
 
 
 class FrequentWords:
@@ -72,7 +72,7 @@ class FrequentWords:
         return cls(counts)
 
     def signature(self, text: str) -> int:
-        """A bit for each of the words: whether it is there."""
+        """Bits of the frequent words that occur in the text."""
         bits, found = self.bits, 0
         for token in _TOKENS.findall(text.casefold()):
             found |= bits.get(token, 0)
@@ -80,7 +80,7 @@ class FrequentWords:
 
 
 def features(signatures: Sequence[int] | npt.NDArray[np.uint64], lengths: npt.NDArray[np.integer[Any]]) -> Floats:
-    """`[lines, 1 + NUM_WORDS]`: the logarithm of each line's length in characters, and which words it has."""
+    """Features of lines, `[lines, 1 + NUM_WORDS]`: logarithm of the length in characters, and the words that occur."""
     words = np.asarray(signatures, np.uint64)[:, None] >> np.arange(NUM_WORDS, dtype=np.uint64) & np.uint64(1)
     return np.concatenate([np.log1p(np.asarray(lengths, np.float32))[:, None], words.astype(np.float32)], axis=1)
 
@@ -89,13 +89,13 @@ def shifted_blocks(source: Floats, target: Floats) -> tuple[list[ShiftedBlock], 
     """Blocks of lines that are shifted against each other, in order, and the correlation in the whole text.
 
     Args:
-        source: `[lines, 1 + NUM_WORDS]`, as `features` gives them.
-        target: likewise.
+        source: features of the source lines, `[lines, 1 + NUM_WORDS]`, from `features`.
+        target: features of the target lines, `[lines, 1 + NUM_WORDS]`.
     """
     if len(source) < FEWEST_LINES:
         return [], math.nan
     x, y = _scaled(source), _scaled(target)
-    # Most lines may be shifted: what goes together is learnt where the text fits best.
+    # Most lines may be shifted, so the regression is learnt at the shift that fits best.
     tried = [_learnt(x, _moved(y, shift)) for shift in (0, *SHIFTS)]
     predictor, weights, overall = max(tried, key=lambda learnt: learnt[2])
     if overall < LEAST_CORRELATION:
@@ -104,11 +104,11 @@ def shifted_blocks(source: Floats, target: Floats) -> tuple[list[ShiftedBlock], 
 
 
 def _learnt(x: Floats, y: Floats) -> tuple[Floats, Floats, float]:
-    """What predicts the target's features from the source's, their weights, and the correlation of both.
+    """Scaled prediction from the source and scaled target features, both weighted, and their correlation.
 
-    A feature weighs as much as it can be predicted: most of the words of one side say nothing of the other's.
+    A feature is weighted by how well it can be predicted, as most words of one side say nothing about the other.
     """
-    learn, test = slice(0, None, 2), slice(1, None, 2)  # or chance would count as correlation
+    learn, test = slice(0, None, 2), slice(1, None, 2)  # otherwise chance would count as correlation
     gram = x[learn].T @ x[learn] + RIDGE * len(x) * np.eye(x.shape[1], dtype=x.dtype)
     predictor = np.linalg.solve(gram, x[learn].T @ y[learn])
     deviation = np.maximum((x @ predictor).std(axis=0), 1e-6)
@@ -119,16 +119,16 @@ def _learnt(x: Floats, y: Floats) -> tuple[Floats, Floats, float]:
 
 
 def _scaled(values: Floats) -> Floats:
-    """Features with mean 0 and deviation 1; what never differs is 0."""
+    """Features with mean 0 and deviation 1; constant ones are 0."""
     deviation = values.std(axis=0)
     scaled: Floats = (values - values.mean(axis=0)) / np.where(deviation > 1e-6, deviation, np.inf)
     return scaled
 
 
 def _blocks(x: Floats, y: Floats) -> list[ShiftedBlock]:
-    """The blocks of a text, by what its source predicts and its target has.
+    """The shifted blocks of a text, by the features that its source predicts and those of its target.
 
-    Each line is given the shift of the stretch that gains most, over what the stretches before have given it.
+    Repeatedly, the stretch that gains most over the shifts assigned so far gets its shift.
     """
     score = (x * y).sum(axis=1)
     moved = {shift: (x * _moved(y, shift)).sum(axis=1) for shift in SHIFTS}
@@ -145,7 +145,7 @@ def _blocks(x: Floats, y: Floats) -> list[ShiftedBlock]:
 
 
 def _best_stretch(gains: Floats) -> tuple[float, int, int]:
-    """The largest sum of successive gains, its first index and its last and one."""
+    """The largest sum of successive gains, its first index, and one after its last."""
     total = np.concatenate([[0.0], np.cumsum(np.clip(gains, -3, 3), dtype=float)])
     last = int((total - np.minimum.accumulate(total)).argmax())
     first = int(total[: last + 1].argmin())
@@ -153,7 +153,7 @@ def _best_stretch(gains: Floats) -> tuple[float, int, int]:
 
 
 def _moved(y: Floats, shift: int) -> Floats:
-    """Row i is row i + shift of y; beyond the ends, the mean, which is 0."""
+    """Features with row i + shift of y in row i; 0, which is the mean, beyond the ends."""
     if not shift:
         return y
     moved = np.zeros_like(y)

@@ -1,4 +1,4 @@
-"""All problems of parallel texts at once."""
+"""Checks of parallel texts for all problems at once."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ from jointnmt.text.invisible import without_invisible
 from jointnmt.text.languages import base_language, num_words
 
 MOST_FOREIGN = 0.2
-"""If more of the lines look like another language, it is the language that is not as said, and no line is marked."""
+"""Share of lines in other languages above which the given languages are taken to be wrong, and no line is marked."""
 
 MANY_EXCHANGED = 0.005
-"""If the sides of more of the lines are surely exchanged, each line is asked whether its sides are, short or long."""
+"""Share of lines with surely exchanged sides above which every line, short or long, is checked for it."""
 
 CHUNK = 100_000
-"""Lines in which shifted blocks are looked for at once, in some 400 MB; one across the end is found in two parts."""
+"""Lines searched for shifted blocks at once, in about 400 MB; a block across a border is found in two parts."""
 
 TELL_EVERY = 1000
-"""Pairs between calls of what shows the progress."""
+"""Pairs between calls of the progress function."""
 
 ReadingProgress = Callable[[str, int], None]
-"""Told what is being read, and how many pairs of it are done."""
+"""Called with the name of the text that is read, and the number of its pairs done."""
 
 
 @dataclass
 class CheckedText:
-    """A text, and what was found in it."""
+    """A text with the problems found in it."""
 
     text: GivenText
     problems: npt.NDArray[np.uint8]
-    """`[pairs]`: 0, or a number of `NUMBERS`."""
+    """Problem of each pair, `[pairs]`: 0 for none, or a number of `NUMBERS`."""
     lengths: npt.NDArray[np.int32]
-    """`[pairs, 2]`: characters of source and target."""
+    """Characters of source and target, `[pairs, 2]`."""
     words: npt.NDArray[np.int32]
-    """`[pairs, 2]`: words, or characters in languages without spaces."""
+    """Words of source and target, `[pairs, 2]`; characters in languages without spaces."""
     sides: npt.NDArray[np.uint64]
-    """`[pairs, 2]`: digests of the sentences, as they are `comparable`."""
+    """Digests of the sentences in `comparable` form, `[pairs, 2]`."""
     digests: npt.NDArray[np.uint64]
-    """`[pairs]`: of both sentences as they stand, their letters composed."""
+    """Digests of the pairs, `[pairs]`: of both sentences verbatim, but for composed letters."""
     blocks: list[ShiftedBlock] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What concerns the whole text."""
+    """Notes on the whole text."""
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -74,11 +74,11 @@ class CheckedText:
         return self.problems == 0
 
     def mark(self, bad: npt.NDArray[np.bool_], problem: str) -> None:
-        """Give pairs a problem, unless they have one already."""
+        """Mark pairs with a problem, unless they have one already."""
         self.problems[bad & self.good] = NUMBERS[problem]
 
     def counts(self) -> dict[str, int]:
-        """Pairs of each problem that there is."""
+        """Number of pairs with each problem, of those that occur."""
         numbers = np.bincount(self.problems, minlength=len(PROBLEMS) + 1)
         return {name: int(numbers[number]) for name, number in NUMBERS.items() if numbers[number]}
 
@@ -96,7 +96,7 @@ def check_texts(
 ) -> list[CheckedText]:
     """Find all problems of all texts.
 
-    Takes about 60 bytes a pair, and 25 s of one core for 166,136 pairs, most of it to tell languages.
+    Takes about 60 bytes a pair, and 25 s of one core for 166,136 pairs, mostly for language identification.
 
     Raises:
         DataError: if a file cannot be read.
@@ -110,27 +110,27 @@ def check_texts(
 
 
 class _Columns:
-    """What is kept of each pair while a text is read."""
+    """Columns of per-pair values, collected while a text is read."""
 
     def __init__(self) -> None:
         self.problems, self.sides, self.digests = bytearray(), bytearray(), bytearray()
         self.lengths, self.words, self.signatures = array("i"), array("i"), array("Q")
         self.html = self.invisible = self.quoted = 0
-        """Pairs with tags or entities, with characters that no model sees, and with a cell in quotes."""
+        """Number of pairs with tags or entities, with characters that no model sees, and with a cell in quotes."""
         self.tag = ""
-        """The first of those."""
+        """First tag or entity."""
 
     def notes(self) -> Iterator[str]:
-        """What is unusual about pairs, and no problem."""
+        """Notes on pairs that are unusual but not a problem."""
         if self.html:
             yield (
-                f"pairs with tags or entities of HTML, such as {self.tag}: {self.html:,}. They are taken as they "
-                "stand: remove tags and entities, unless translations are to have them"
+                f"pairs with tags or entities of HTML, such as {self.tag}: {self.html:,}. They are kept: "
+                "remove tags and entities, unless translations should have them"
             )
         if self.quoted:
             yield (
-                f"pairs in quotes with others doubled inside, as spreadsheets write cells: {self.quoted:,}. Quotes are "
-                "taken as they stand, and a line break in a cell ends a line: a name that ends in .csv tells otherwise"
+                f"pairs in quotes with doubled quotes inside, as spreadsheets write cells: {self.quoted:,}. Quotes are "
+                "kept, and a line break in a cell ends a line; rename the file to .csv to have cells unquoted"
             )
         if self.invisible:
             yield f"pairs with invisible characters, such as soft hyphens, which no model sees: {self.invisible:,}"
@@ -145,7 +145,7 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
     apart = all(side.checked for side in languages) and told_apart(codes)
     columns = _Columns()
     for number, pair in enumerate(text.pairs(), start=1):
-        sides = ("", "") if pair.problem else (pair.source, pair.target)  # half a pair is no part of the statistics
+        sides = ("", "") if pair.problem else (pair.source, pair.target)  # half a pair must not count in the statistics
         problem = problem_of(pair)
         if not problem and _is_foreign(sides, languages):
             problem = "exchanged" if apart and are_exchanged(sides, codes) else "language"
@@ -170,7 +170,7 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
 
 
 def _mark_exchanged(text: GivenText, problems: bytearray, codes: tuple[str, str]) -> None:
-    """Give all pairs this problem whose sides are exchanged, also of sentences too short to tell their languages by."""
+    """Mark all pairs with exchanged sides, including those too short for language identification alone."""
     for number, pair in enumerate(text.pairs()):
         if problems[number] in (0, NUMBERS["language"]) and are_exchanged((pair.source, pair.target), codes):
             problems[number] = NUMBERS["exchanged"]
@@ -185,7 +185,7 @@ def _digest(text: str) -> bytes:
 
 
 def _is_foreign(sides: tuple[str, str], languages: tuple[SideLanguage, SideLanguage]) -> bool:
-    """Whether one side is surely in another language than it should be."""
+    """Whether a side is surely in another language than expected."""
     pairs = zip(sides, languages, strict=True)
     return any(side.checked and is_other_language(text, base_language(side.language)) for text, side in pairs)
 
@@ -202,25 +202,25 @@ def _checked(text: GivenText, columns: _Columns) -> CheckedText:
         notes=[*text.notes, *(f"{text.name}: {note}" for note in columns.notes())],
     )
     if not len(found):
-        raise DataError(f"{text.name}: is empty: there is no pair in it.")
+        raise DataError(f"{text.name}: contains no pair.")
     if exchanged := int((found.problems == NUMBERS["exchanged"]).sum()):
         found.notes.append(
-            f"{text.name}: the sides of {exchanged:,} pairs stand the wrong way round, and are left out. To keep them, "
-            "exchange their sides, or put them into a file of their own"
+            f"{text.name}: the sides of {exchanged:,} pairs are exchanged, and the pairs are left out. To keep them, "
+            "exchange their sides, or put them into a separate file"
         )
     foreign = int((found.problems == NUMBERS["language"]).sum())
     if foreign > MOST_FOREIGN * len(found):
         found.problems[found.problems == NUMBERS["language"]] = 0
         found.notes.append(
-            f"{text.name}: {foreign:,} lines look like other languages than they should be in; are the languages right "
-            "(--source, --target)? None of them is marked"
+            f"{text.name}: {foreign:,} lines look like other languages than expected; check the languages (--source, "
+            "--target). These lines are not marked"
         )
     _mark_shifted(found, np.array(columns.signatures, np.uint64).reshape(-1, 2))
     return found
 
 
 def _mark_shifted(found: CheckedText, signatures: npt.NDArray[np.uint64]) -> None:
-    """Find the shifted blocks, in chunks of the text; what is in one is no sign of another language, or of a copy."""
+    """Mark the shifted blocks, found in chunks of the text; lines in one are not checked for language or copies."""
     correlations = []
     for chunk in np.array_split(np.arange(len(found)), math.ceil(len(found) / CHUNK)):
         lengths = found.lengths[chunk]
@@ -231,8 +231,8 @@ def _mark_shifted(found: CheckedText, signatures: npt.NDArray[np.uint64]) -> Non
     overall = float(np.mean(correlations))
     if overall < LEAST_CORRELATION:
         found.notes.append(
-            f"{found.text.name}: lengths and words of the two sides have little to do with each other (correlation "
-            f"{overall:.2f}; of translations it is above 0.5): do these lines belong together?"
+            f"{found.text.name}: lengths and words of the two sides are hardly related (correlation {overall:.2f}; "
+            "above 0.5 for translations): check that these lines belong together"
         )
     hit = np.zeros(len(found), bool)
     for block in found.blocks:
@@ -243,7 +243,7 @@ def _mark_shifted(found: CheckedText, signatures: npt.NDArray[np.uint64]) -> Non
 
 
 def _mark_duplicates(checked: Sequence[CheckedText]) -> None:
-    """Mark pairs that the same part of the corpus has had before."""
+    """Mark pairs that occurred before in the same part of the corpus."""
     for part in ("train", "valid", "test"):
         seen = SeenDigests()
         for each in checked:
@@ -255,7 +255,7 @@ def _mark_duplicates(checked: Sequence[CheckedText]) -> None:
 
 
 def _mark_overlap(checked: Sequence[CheckedText]) -> None:
-    """Mark training pairs of which a sentence is in validation or test text, and validation pairs likewise."""
+    """Mark training pairs with a sentence of the validation or test text, and validation pairs with one of the test."""
     for part, held_out in (("train", ("valid", "test")), ("valid", ("test",))):
         others = [each.sides[each.good] for each in checked if each.text.part in held_out]
         if not others:

@@ -1,4 +1,4 @@
-"""A clean copy of checked texts, and an account of what it lacks."""
+"""A clean copy of checked texts, and the list of removed pairs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from jointnmt.data.quality.problems import NUMBERS
 from jointnmt.errors import ConfigurationError
 
 REMOVED = "removed.tsv"
-"""The file of what was left out: place, reason, source, target."""
+"""File of the removed pairs: place, reason, source, target."""
 
 
 def check_folder(directory: Path, overwrite: bool = False) -> None:
-    """Find out before the work whether a folder may be written to: it is new or empty, or may be overwritten.
+    """Check before the work that a folder is new or empty, or may be overwritten.
 
     Raises:
-        ConfigurationError: if not.
+        ConfigurationError: if it is not.
     """
     if directory.exists() and not directory.is_dir():
-        raise ConfigurationError(f"{directory}: is no folder. Choose another name.")
+        raise ConfigurationError(f"{directory}: is not a folder. Choose another name.")
     if not overwrite and directory.is_dir() and any(directory.iterdir()):
-        raise ConfigurationError(f"{directory}: is not empty. Choose another folder, or say --overwrite.")
+        raise ConfigurationError(f"{directory}: is not empty. Choose another folder, or add --overwrite.")
 
 
 def check_not_read(written: Iterable[Path], checked: Sequence[CheckedText]) -> None:
-    """Refuse to write over the files of checked texts, which are read while others are written.
+    """Refuse to overwrite the files of checked texts, which are still read while others are written.
 
     Raises:
         ConfigurationError: naming the file.
@@ -37,18 +37,18 @@ def check_not_read(written: Iterable[Path], checked: Sequence[CheckedText]) -> N
     read = {file.resolve() for each in checked for file in each.text.files}
     for path in written:
         if path.resolve() in read:
-            raise ConfigurationError(f"{path}: would be written over, and is one of your files. Choose another folder.")
+            raise ConfigurationError(f"{path}: is one of your files and would be overwritten. Choose another folder.")
 
 
 @contextmanager
 def new_files(paths: Sequence[Path], errors: str = "strict") -> Iterator[list[TextIO]]:
-    """Files to write text to, which get their names when all are whole; after an error, what was there is there.
+    """Text files for writing, which get their names when all are complete; after an error, old files stay unchanged.
 
     Raises:
         ConfigurationError: if two of them are the same.
     """
     if twice := [path for number, path in enumerate(paths) if path in paths[:number]]:
-        raise ConfigurationError(f"{twice[0]}: would be written twice. Name two files, as for two languages.")
+        raise ConfigurationError(f"{twice[0]}: would be written twice. Give two different names.")
     unfinished = [path.with_name(f".{path.name}.new-{secrets.token_hex(4)}") for path in paths]
     try:
         with ExitStack() as stack:
@@ -69,10 +69,10 @@ def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tupl
     Files are UTF-8, a sentence a line, without byte order marks; white space within a line becomes one space.
 
     Returns:
-        Pairs of each part.
+        Number of pairs of each part.
 
     Raises:
-        ConfigurationError: if one of these files would be written over a checked one.
+        ConfigurationError: if one of these files would overwrite a checked one.
     """
     parts = list(dict.fromkeys(each.text.part for each in checked))
     written = [directory / f"{part}.{language}" for part in parts for language in languages]

@@ -1,4 +1,4 @@
-"""Tables with quotes around cells, as spreadsheets save them (.csv), as lines with tabs between the cells."""
+"""Reads tables with quoted cells, as spreadsheets save them (.csv), as lines with tabs between the cells."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 DELIMITERS = (",", ";", "\t")
-"""Between cells: a spreadsheet writes semicolons where a comma stands in numbers, and tabs if it is told to."""
+"""Delimiters of cells: a spreadsheet writes semicolons where the comma is the decimal sign, and tabs if asked to."""
 
 QUOTE = '"'
 
 MOSTLY = 0.9
-"""Share of cells in quotes, above which all of a table's are."""
+"""Share of quoted cells above which a table counts as quoted."""
 
 MOST_LINES = 100
-"""That a row may have, with line breaks in its cells: beyond that, a quote has no end."""
+"""Most lines of a row with line breaks in its cells; beyond that, the quote counts as unclosed."""
 
 
 def delimiter_of(lines: Sequence[str]) -> str:
-    """What stands between the cells of these first lines: what splits most rows into equally many, two or more."""
+    """The delimiter of these first lines: the one that splits most rows into the same number of cells, two or more."""
 
     def regularity(delimiter: str) -> float:
         widths = [text.count("\t") + 1 for _, text in rows_of(lines, delimiter, "")]
@@ -30,7 +30,7 @@ def delimiter_of(lines: Sequence[str]) -> str:
 
 
 def is_quoted(lines: Sequence[str]) -> bool:
-    """Whether (nearly) all cells of these lines, with tabs between them, stand in quotes."""
+    """Whether (nearly) all tab-separated cells of these lines are quoted."""
     cells = [cell for line in lines for cell in line.split("\t")]
     return sum(len(cell) > 1 and cell[0] == cell[-1] == QUOTE for cell in cells) > MOSTLY * max(1, len(cells))
 
@@ -38,13 +38,13 @@ def is_quoted(lines: Sequence[str]) -> bool:
 def rows_of(lines: Iterable[str], delimiter: str, unreadable: str) -> Iterator[tuple[int, str]]:
     """The rows of a table, each with the number of its first line, from 1.
 
-    White space within a cell, line breaks too, becomes a space. A line whose quotes do not end, or are no quotes of a
-    cell, becomes `unreadable`, and the next line begins a row.
+    White space within a cell, including line breaks, becomes a space. A line with unclosed quotes, or quotes that do
+    not enclose a cell, becomes `unreadable`, and the next line begins a row.
 
     Args:
-        lines: of the file.
-        delimiter: between cells.
-        unreadable: what stands for such a line.
+        lines: lines of the file.
+        delimiter: delimiter of cells.
+        unreadable: replacement of such a line.
     """
     rest, ahead = iter(lines), deque[str]()  # ahead: read in search of the end of a quote
 
@@ -67,7 +67,7 @@ def rows_of(lines: Iterable[str], delimiter: str, unreadable: str) -> Iterator[t
 
 
 def _cells(row: str, delimiter: str) -> list[str] | None:
-    """The cells of a row; None: its quotes are not those of cells."""
+    """The cells of a row; None: its quotes do not enclose cells."""
     try:
         found = list(csv.reader([row], delimiter=delimiter, strict=True))
     except csv.Error:

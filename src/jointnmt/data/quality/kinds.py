@@ -1,4 +1,4 @@
-"""What kind of pairs a file holds, by its name and its first lines; and what is no text at all."""
+"""The kind of pairs that a file holds, by its name and first lines; and files that are not text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jointnmt.errors import DataError
 PairKind = Literal[".tsv", ".csv", ".jsonl", ".tmx", ".xliff"]
 
 HEAD_BYTES, HEAD_LINES = 2**18, 500
-"""What is looked at of a file before it is read."""
+"""Bytes and lines of a file that are examined before it is read."""
 
 DOCUMENTS = {
     b"%PDF-": "a PDF",
@@ -23,7 +23,7 @@ DOCUMENTS = {
     b"{\\rtf": "an RTF document",
     b"PAR1": "a Parquet table",
 }
-"""Files that people take for text, by the bytes that they begin with."""
+"""Kinds of files that are often taken for text, by their first bytes."""
 
 
 WIDE_MARKS = {
@@ -32,21 +32,21 @@ WIDE_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-"""Byte order marks of encodings of several bytes; that of UTF-32 begins with that of UTF-16."""
+"""Byte order marks of multi-byte encodings; UTF-32's comes first, as it begins with UTF-16's."""
 BLANK = b" \t\r\n\v\f\0"
-"""White space, in encodings of several bytes too."""
+"""Bytes of white space, also in multi-byte encodings."""
 
 
 def head_of(path: Path) -> bytes:
     """The first `HEAD_BYTES` of a file, decompressed.
 
     Raises:
-        DataError: if it cannot be read, has nothing in it, or is a document of another kind than text.
+        DataError: if it cannot be read, is empty, or is not text.
     """
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Name the files in it.")
     if path.exists() and not path.is_file():
-        raise DataError(f"{path}: is no file, and text is read more than once. Write it to a file first.")
+        raise DataError(f"{path}: is not a regular file, but text is read more than once. Write it to a file first.")
     try:
         with open_text(path) as stream:
             head = stream.read(HEAD_BYTES)
@@ -54,7 +54,7 @@ def head_of(path: Path) -> bytes:
         raise unreadable(path, error) from error
     mark = next((mark for mark in (codecs.BOM_UTF8, *WIDE_MARKS) if head.startswith(mark)), b"")
     if not head.removeprefix(mark).strip(BLANK):
-        raise DataError(f"{path}: is empty: there is no text in it.")
+        raise DataError(f"{path}: is empty.")
     for beginning, what in DOCUMENTS.items():
         if head.startswith(beginning):
             raise DataError(
@@ -67,12 +67,12 @@ def head_of(path: Path) -> bytes:
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """The encoding of several bytes whose mark a file begins with; None: there is no such mark."""
+    """The multi-byte encoding whose byte order mark a file begins with; None: there is no such mark."""
     return next((encoding for mark, encoding in WIDE_MARKS.items() if head.startswith(mark)), None)
 
 
 def kind_of(path: Path, head: bytes) -> PairKind | None:
-    """What kind of pairs a file holds, by its name or else its first lines; None: lines of one side."""
+    """The kind of pairs that a file holds, by its name or else its first lines; None: lines of one side."""
     named = Path(plain_name(path)).suffix.lower()
     if named in (".tsv", ".csv", ".jsonl", ".tmx"):
         return named  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Which languages parallel texts are in, and which of their sides is the source."""
+"""Languages of parallel texts, and which of their sides is the source."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from jointnmt.text.identification import MajorityLanguage, identifiable, languag
 from jointnmt.text.languages import base_language
 
 LEAST_SHARE = 0.6
-"""Of the lines that are long enough to tell: fewer in one language leave it open."""
+"""Least share of identifiable lines in one language for it to be taken as the side's language."""
 
 SAID = "as said"
-"""The reason of a language that was given."""
+"""Reason for a language that the user gave."""
 
 SAMPLE = 500
-"""Pairs that languages are told by, at least, if there are as many: spread evenly over the text."""
+"""Least number of pairs by which languages are identified, if there are as many: spread evenly over the text."""
 
 
 @dataclass(frozen=True)
 class SideLanguage:
-    """The language of one side of the texts, and how it is known."""
+    """The language of one side of the texts, and the reason for it."""
 
     language: str
-    """Empty if it is not known."""
+    """Language code; empty: unknown."""
     reason: str
     sure: bool
 
     @property
     def checked(self) -> bool:
-        """Whether a sentence in another language can be noticed."""
+        """Whether sentences in another language can be detected."""
         return self.sure and base_language(self.language) in identifiable()
 
 
@@ -41,12 +41,12 @@ def settle_languages(
     """The texts with their sides in the same order, and the languages of source and target.
 
     Args:
-        texts: as they were given.
-        source: code of the source language, if it is said; None: that of the first text's first side.
-        target: likewise.
+        texts: texts as given.
+        source: code of the source language, if given; None: that of the first text's first side.
+        target: code of the target language, if given; None: that of the first text's second side.
 
     Raises:
-        DataError: if one of the texts is in other languages than the first one.
+        DataError: if a text is in other languages than the first one.
     """
     found = [_sides(text) for text in texts]
     first = _said(found[0], source, target)
@@ -57,7 +57,7 @@ def settle_languages(
 def _said(
     found: tuple[SideLanguage, SideLanguage], source: str | None, target: str | None
 ) -> tuple[SideLanguage, SideLanguage]:
-    """The languages as they are said, or else as they are found."""
+    """The languages as given, or else as found."""
     if source is None and target is None:
         return found
     codes = [base_language(side.language) for side in found]
@@ -85,10 +85,10 @@ def _oriented(
         return replace(turned, notes=(*turned.notes, note))
     if all(side.sure for side in (*sides, *wanted)) and not set(codes) & set(expected):
         if all(side.reason == SAID for side in wanted) and not any(side.checked for side in sides):
-            return text  # what is said counts for more than a word in the name of a file
+            return text  # given languages count for more than a word in a file name
         raise DataError(
             f"{text.name}: is in {codes[0]} and {codes[1]}, but the source should be {expected[0]} and the target "
-            f"{expected[1]}. Leave it out, or say the languages: --source, --target."
+            f"{expected[1]}. Leave it out, or give the languages: --source, --target."
         )
     return text
 
@@ -114,7 +114,7 @@ def _sides(text: GivenText) -> tuple[SideLanguage, SideLanguage]:
 
 
 def _spread(pairs: Iterable[GivenPair]) -> list[GivenPair]:
-    """Evenly spread pairs, of a text of any length: a corpus that is sorted by length begins with very short ones."""
+    """Evenly spread pairs of a text of any length, as a corpus sorted by length begins with very short ones."""
     kept: list[GivenPair] = []
     step = 1
     for number, pair in enumerate(pairs):
@@ -126,10 +126,10 @@ def _spread(pairs: Iterable[GivenPair]) -> list[GivenPair]:
 
 
 def _side(named: str | None, told: MajorityLanguage) -> SideLanguage:
-    """The language of a side by the name of its file and by its letters."""
+    """The language of a side by its file name and its text."""
     by_letters = f"{told.share:.0%} of the longer lines"
     if named is not None and base_language(named) not in identifiable():
-        return SideLanguage(named, "by its name; it cannot be told by its letters", True)
+        return SideLanguage(named, "by its name; its text cannot be identified", True)
     if told.share < LEAST_SHARE:
         return SideLanguage(
             named or told.language, f"not clear: {by_letters} look like {told.language or 'any language'}", False

@@ -1,4 +1,4 @@
-"""Translation memories (TMX) and translated documents (XLIFF), read by translate-toolkit, whole, into memory."""
+"""Translation memories (TMX) and translated documents (XLIFF), read by translate-toolkit entirely into memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from jointnmt.text.languages import base_language
 
 MARKUP = (".tmx", ".xliff")
 CODES = ("bpt", "ept", "ph", "it", "ut")
-"""Elements within sentences whose content is code of another format."""
+"""Elements within sentences that hold codes of another format."""
 
 UNTRANSLATED = ("new", "needs-translation", "initial")
-"""States of a unit of a document whose target is no translation yet, perhaps a copy of the source."""
+"""States of a document's unit whose target is not a translation yet, perhaps a copy of the source."""
 
 
 @dataclass
@@ -29,38 +29,38 @@ class _Unit:
     """A sentence in several languages."""
 
     line: int
-    """0: not known."""
+    """Line number; 0: unknown."""
     texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """By the codes of languages; a translation memory may have several in one."""
+    """Texts by language code; a translation memory may have several in one language."""
     state: str = ""
-    """Why it is not translated, if it says so."""
+    """State that marks the unit as untranslated; empty: none."""
 
     def code_of(self, language: str) -> str | None:
-        """The code of a language, or of the same one of another region; None: there is no such text."""
+        """The code of a language, or of its variant of another region; None: there is no such text."""
         if language in self.texts:
             return language
         return next((code for code in self.texts if base_language(code) == base_language(language)), None)
 
     def others_than(self, language: str) -> Iterator[list[str]]:
-        """The texts of the same language in other variants than the one that is read."""
+        """The texts in other variants of a language than the one that is read."""
         read = self.code_of(language)
         for code, texts in self.texts.items():
             if code != read and base_language(code) == base_language(language):
                 yield texts
 
     def of(self, language: str) -> list[str]:
-        """The texts of a language, or of the same one of another region."""
+        """The texts of a language, or of its variant of another region."""
         code = self.code_of(language)
         return [] if code is None else self.texts[code]
 
 
 def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple[int, str, str, str, str]]:
-    """Line, source, target, problem and why in words of each unit; line breaks within a sentence become spaces.
+    """Line, source, target, problem and its explanation for each unit; line breaks within a sentence become spaces.
 
-    Read are the languages of `selection`.
+    The languages are those of `selection`.
 
     Raises:
-        DataError: if the file is damaged, or has another format than its name says.
+        DataError: if the file is damaged, or not in the format of its name.
     """
     source, target = (language or "" for language in selection.languages)
     for number, unit in enumerate(_read(path, kind)[1], start=1):
@@ -75,30 +75,30 @@ def markup_pairs(path: Path, kind: str, selection: PairFields) -> Iterator[tuple
 def select_languages(
     path: Path, kind: str, columns: Sequence[str] | None, source: str | None = None, target: str | None = None
 ) -> PairFields:
-    """The languages of source and target: as named, or else the one that the file states, and the most frequent other.
+    """The languages of source and target: as given, or else the one that the file states, and the most frequent other.
 
-    They are called `source` and `target` if the file has no names for them.
+    They are called `source` and `target` if the file does not name them.
 
     Args:
-        path: of the file.
+        path: path of the file.
         kind: one of `MARKUP`.
-        columns: codes of both languages as they stand in the file, if they are named.
-        source: code of the source language, which chooses among more than two, or among regions; None: not said.
-        target: likewise.
+        columns: codes of both languages as in the file, if given.
+        source: code of the source language, to choose among more than two, or among regions; None: not given.
+        target: code of the target language, for the same purpose.
 
     Raises:
-        ConfigurationError: if the file lacks a language that is named.
+        ConfigurationError: if the file lacks a given language.
         DataError: if there is no pair in it.
     """
     stated, units = _read(path, kind)
     counts = Counter(language for unit in units for language in unit.texts)
     if not counts:
-        raise DataError(f"{path}: is empty: there is no pair in it.")
+        raise DataError(f"{path}: contains no pair.")
     common = [language for language, _ in counts.most_common()]
     if columns is not None:
         source, target = columns
     elif len(bases := set(map(base_language, common))) <= 2:
-        # Codes are as one writes them, unless they have to tell regions apart.
+        # Codes stay as given, unless regions must be distinguished.
         source, target = (code if len(bases) < len(common) and code in common else None for code in (source, target))
     named = [None if code is None else _present(path, common, code) for code in (source, target)]
     likely = sorted(common, key=lambda each: stated is None or base_language(each) != base_language(stated))
@@ -106,16 +106,16 @@ def select_languages(
     second = named[1] or _another(common, first) or "target"
     rest = [each for each in common if base_language(each) not in (base_language(first), base_language(second))]
     told = rest and not all(named)
-    notes = [f"{path}: read are the languages {first} and {second}, not {', '.join(rest)}"] if told else []
+    notes = [f"{path}: the languages {first} and {second} are read, not {', '.join(rest)}"] if told else []
     notes += [note for language in (first, second) if (note := _other_regions(path, units, language))]
     return PairFields(note="; ".join(notes), languages=(first, second))
 
 
 def _other_regions(path: Path, units: Sequence[_Unit], language: str) -> str:
-    """What to say if the same language of another region is taken in the place of one, or stands beside it."""
+    """Note for units of which another regional variant of a language is read, or left unread."""
     taken = Counter(code for unit in units if (code := unit.code_of(language)) not in (None, language))
     where = " and ".join(f"{count:,} of {other}" for other, count in taken.items())
-    note = f"{path}: {taken.total():,} of {len(units):,} units have no {language}; taken are {where}" if taken else ""
+    note = f"{path}: {taken.total():,} of {len(units):,} units have no {language}; {where} are used" if taken else ""
     left = sum(len(texts) for unit in units for texts in unit.others_than(language))
     more = (
         f"{path}: {left:,} translations of the same units in other variants of {language} are not read" if left else ""
@@ -124,7 +124,7 @@ def _other_regions(path: Path, units: Sequence[_Unit], language: str) -> str:
 
 
 def _present(path: Path, languages: Sequence[str], code: str) -> str:
-    """The one of a file's languages that a code means, with its region if there are several."""
+    """The language of the file that a code means, with its region if there are several."""
     found = [each for each in languages if base_language(each) == base_language(code)]
     if not found:
         raise ConfigurationError(
@@ -135,7 +135,7 @@ def _present(path: Path, languages: Sequence[str], code: str) -> str:
 
 
 def _another(languages: Sequence[str], known: str | None) -> str | None:
-    """The first language that is another one than a known one, or at least of another region."""
+    """The first language that differs from a known one, or else its first variant of another region."""
     others = [each for each in languages if each != known]
     return next(
         (each for each in others if known is None or base_language(each) != base_language(known)),
@@ -144,7 +144,7 @@ def _another(languages: Sequence[str], known: str | None) -> str | None:
 
 
 def _read(path: Path, kind: str) -> tuple[str | None, list[_Unit]]:
-    """The source language that the file states, and its units; kept for the next look at the same content."""
+    """The source language that the file states, and its units; cached while the file does not change."""
     try:
         now = path.stat()
     except OSError as error:
@@ -162,7 +162,7 @@ def _read_once(path: Path, kind: str, _changed: int, _size: int) -> tuple[str | 
         return _memory(content) if kind == ".tmx" else _document(content)
     except UNREADABLE as error:
         raise unreadable(path, error) from error
-    except (LxmlError, ValueError, AssertionError, StopIteration) as error:  # of the latter, where parts are missing
+    except (LxmlError, ValueError, AssertionError, StopIteration) as error:  # the latter if parts are missing
         why = str(error) or "its parts are missing"
         raise DataError(f"{path}: is no {kind.removeprefix('.').upper()} file, or is damaged: {why}.") from error
 
@@ -183,7 +183,7 @@ def _memory(content: bytes) -> tuple[str | None, list[_Unit]]:
 
 
 def _drop_codes(tree: Any) -> None:
-    """Remove the elements that hold codes of a format, such as `<br>`, and not words; the text after them stays."""
+    """Remove the elements that hold codes of a format, such as `<br>`, not words; the text after them stays."""
     from lxml.etree import strip_elements
 
     strip_elements(tree, *(f"{{*}}{name}" for name in CODES), with_tail=False)
@@ -199,7 +199,7 @@ def _document(content: bytes) -> tuple[str | None, list[_Unit]]:
     units = []
     for given in document.units:
         if not given.isheader():
-            file: Any = next(given.xmlelement.iterancestors("{*}file"), {})  # in version 1, each has its own languages
+            file: Any = next(given.xmlelement.iterancestors("{*}file"), {})  # in version 1, each has its languages
             codes = file.get("source-language") or source, file.get("target-language") or target
             unit = _Unit(given.xmlelement.sourceline or 0, state=_untranslated(given.xmlelement))
             for code, text in zip(codes, (given.source, given.target), strict=True):
@@ -209,6 +209,6 @@ def _document(content: bytes) -> tuple[str | None, list[_Unit]]:
 
 
 def _untranslated(unit: Any) -> str:
-    """What a unit of a document says of its translation, if it is still to be made."""
+    """The state of a document's unit whose translation is still missing; otherwise empty."""
     stated = [each.get("state") for each in unit.iter("{*}target", "{*}segment")]
     return next((f"state {state}" for state in stated if state in UNTRANSLATED), "")

@@ -1,4 +1,4 @@
-"""What can be wrong with a sentence pair by itself."""
+"""Problems that a sentence pair can have by itself."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from jointnmt.data.quality.texts import GivenPair
 from jointnmt.text.invisible import is_blank
 
 PROBLEMS = {
-    "unreadable": "lines that are no pair: wrong encoding, NUL bytes, no JSON, a key or a side is missing",
+    "unreadable": "lines without a readable pair: wrong encoding, NUL bytes, not JSON, a key or a side is missing",
     "columns": "lines with another number of columns than the others",
-    "no-counterpart": "lines at the end of one file that the other lacks",
-    "untranslated": "units of a document whose translation is marked as still to be made",
+    "no-counterpart": "lines at the end of one file that are missing in the other",
+    "untranslated": "units of a document that are marked as untranslated",
     "header": "a first line with names of columns",
     "empty": "a side is empty",
-    "long": "a side is longer than a sentence is",
-    "shifted": "blocks of lines whose translations stand some lines away",
+    "long": "a side is too long for a sentence",
+    "shifted": "blocks of lines whose translations are some lines away",
     "garbled": "letters that were read in a wrong encoding, such as Ã¼ for ü",
-    "exchanged": "the sides stand the wrong way round: each is in the language of the other",
+    "exchanged": "the sides are exchanged: each is in the language of the other",
     "language": "a side is in another language",
     "copy": "both sides are the same sentence",
     "ratio": "one side is much longer than the other, for these languages",
-    "duplicate": "the same pair has been there before",
-    "overlap": "the sentence, of either side, is in the validation or test text too",
+    "duplicate": "the same pair occurs before",
+    "overlap": "a sentence of the pair is also in the validation or test text",
 }
-"""Each problem by its name, in the order in which they are looked for: a pair counts under the first that it has."""
+"""Problems by name, in the order in which they are checked: a pair counts under its first one."""
 
 NUMBERS = {name: number for number, name in enumerate(PROBLEMS, start=1)}
-"""How a problem is stored; 0: none."""
+"""Numbers by which problems are stored; 0: none."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
@@ -42,24 +42,24 @@ _HTML = re.compile(
     r"|&(?:amp|apos|gt|lt|nbsp|quot|#[0-9]{1,7}|#x[0-9a-f]{1,6});",
     re.IGNORECASE,
 )
-"""Tags that stand within text, and entities that stand for letters."""
+"""Tags within text, and entities that stand for letters."""
 
 UNDEFINED = frozenset("\x81\x8d\x8f\x90\x9d")
-"""Characters of the bytes that Windows-1252 does not define: what reads it makes these of them, as browsers do."""
+"""Characters of the bytes that Windows-1252 does not define, as browsers and other readers decode them."""
 
 SMOOTHING = 10.0
-"""Characters added to both sides before their ratio is taken: of short sentences it varies much."""
+"""Characters added to both sides before their ratio is taken, as it varies much for short sentences."""
 
 
 MOST_WORDS = 100
-"""Of a side, or a twelfth of its characters: what has more is no sentence."""
+"""Most words of a side, or twelfths of its characters; a longer side is not a sentence."""
 
 MOST_RATIO = 2.5
-"""Length of a side over the other's, against the median of the text."""
+"""Largest factor between a pair's length ratio and the median of the text."""
 
 
 def problem_of(pair: GivenPair) -> str:
-    """The name of the first problem that a pair has by itself, of those that its text shows at once; empty: none."""
+    """The first problem that a pair's own text shows, by name; empty: none."""
     if pair.problem:
         return pair.problem
     if pair.line == 1 and is_heading(pair.source) and is_heading(pair.target):
@@ -83,23 +83,23 @@ def _words(text: str) -> float:
 
 
 def is_copy(source: str, target: str) -> bool:
-    """Whether both sides are the same sentence, of several words: names and numbers are the same in many languages."""
+    """Whether both sides are the same sentence of more than two words (names and numbers are often alike)."""
     return len(source.split()) > 2 and source.casefold().split() == target.casefold().split()
 
 
 def html_in(text: str) -> str:
-    """The first tag or entity of HTML in a text; empty: there is none."""
+    """The first HTML tag or entity in a text; empty: there is none."""
     found = _HTML.search(text) if "<" in text or "&" in text else None
     return found.group() if found else ""
 
 
 def is_quoted_cell(text: str) -> bool:
-    """Whether text stands in quotes as spreadsheets write cells that hold some: `"He said ""yes""."`."""
+    """Whether text is quoted as spreadsheets write cells with quotes inside: `"He said ""yes""."`."""
     return text.startswith('"') and '""' in text[1:]
 
 
 def is_garbled(text: str) -> bool:
-    """Whether text was UTF-8 and was read as Windows-1252: turned back, it is UTF-8 again; or letters were lost."""
+    """Whether text was UTF-8 but decoded as Windows-1252 (encoding it again gives UTF-8), or letters were lost."""
     if text.isascii():
         return False
     if "\ufffd" in text:
@@ -122,11 +122,11 @@ codecs.register_error("jointnmt.undefined_bytes", _same_byte)
 
 
 def odd_ratios(lengths: npt.NDArray[np.integer], usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which pairs have a ratio of lengths that is far from the median of the text.
+    """True for pairs with a length ratio far from the median of the text.
 
     Args:
-        lengths: `[pairs, 2]`, characters of source and target.
-        usable: pairs that have both sides, of which the median is taken.
+        lengths: characters of source and target, `[pairs, 2]`.
+        usable: pairs that have both sides, from which the median is taken.
     """
     logs = np.log(lengths[:, 1] + SMOOTHING) - np.log(lengths[:, 0] + SMOOTHING)
     if not usable.any():
@@ -136,7 +136,7 @@ def odd_ratios(lengths: npt.NDArray[np.integer], usable: npt.NDArray[np.bool_]) 
 
 
 def comparable(text: str) -> str:
-    """A sentence without what two versions of it may differ in: case, punctuation, spaces, composed letters or not.
+    """A sentence normalised for comparison: without case, punctuation and spaces, and with composed letters.
 
     Combining marks stay, as they are the vowels and tones of many scripts.
     """

@@ -1,4 +1,4 @@
-"""Which columns or keys of a file of pairs hold the source and the target, and whether its first line is a header."""
+"""Columns or keys of source and target in a file of pairs, and detection of a header."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ HEADINGS = frozenset(
 """Words of headers, besides codes and names of languages."""
 
 NAMED_IN = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
-"""Languages in which the names of languages are known."""
+"""Languages in which names of languages are recognised."""
 
 MOST_WORDS = 3
-"""Of a heading."""
+"""Most words of a heading."""
 
 TEXT_SHARE, DISTINCT_SHARE, SPACED_SHARE = 0.8, 0.4, 0.3
-"""Shares of the cells of a column of sentences that have letters, that differ, and that have spaces or no ASCII."""
+"""Least shares of cells with letters, of distinct cells, and of cells with spaces or non-ASCII letters, in a column of
+sentences."""
 
 
 @dataclass(frozen=True)
 class PairFields:
-    """Where source and target stand in a line."""
+    """Fields of source and target in a line."""
 
     fields: tuple[str, str] = ("0", "1")
     """Column numbers from 0, or keys, dots for nested ones."""
     columns: int | None = None
-    """Of a table: columns of its lines; None: the lines are JSON."""
+    """Number of columns of a table; None: the lines are JSON."""
     note: str = ""
-    """What is left out of every line."""
+    """Note on the fields that are not read."""
     languages: tuple[str | None, str | None] = (None, None)
-    """Which header, keys or the file itself name."""
+    """Languages that the header, the keys or the file itself name."""
 
     def pick(self, content: str) -> tuple[str, str, str, str]:
-        """Source and target of a line; if there are none, its problem, and why in words."""
+        """Source, target, problem and its explanation of a line; the latter two are empty for a good one."""
         return self._cells(content) if self.columns is not None else self._values(content)
 
     def _cells(self, content: str) -> tuple[str, str, str, str]:
@@ -69,15 +70,15 @@ class PairFields:
 
 
 def _no_pair(content: str, problem: str, detail: str) -> tuple[str, str, str, str]:
-    """What `PairFields.pick` has of a line without these fields: all of it, and its problem, unless it is empty."""
+    """Result of `PairFields.pick` for a line without these fields: the whole line and its problem."""
     return (content, "", problem, detail) if content.strip() else ("", "", "empty", "empty line")
 
 
 def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | None) -> PairFields:
-    """The columns of a table, as wanted, or else the first two that look like sentences.
+    """The columns of source and target in a table, as wanted, or else the first two that look like sentences.
 
     Raises:
-        ConfigurationError: if there are no two, or no such columns, or both are the same.
+        ConfigurationError: if there are not two, no such columns, or both are the same.
     """
     rows = [line.split("\t") for line in lines if line.strip()]
     if not rows:
@@ -97,23 +98,23 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
         if columns == 2:
             chosen = ["0", "1"]
         if columns < 2:
-            raise ConfigurationError(f"{path}: its lines have one column, so there are no pairs in it.")
+            raise ConfigurationError(f"{path}: its lines have one column, so it holds no pairs.")
         if len(chosen) < 2:
             raise ConfigurationError(
-                f"{path}: its lines have {columns} columns, and no two of them look like sentences. Name them: "
+                f"{path}: its lines have {columns} columns, but no two of them look like sentences. Name two: "
                 "--columns 0,1 (source, target; columns count from 0)."
             )
     rest = [str(number) for number in range(columns) if str(number) not in chosen]
-    note = f"{path}: {columns} columns; read are {' and '.join(chosen)}, not {', '.join(rest)}" if rest else ""
+    note = f"{path}: {columns} columns; {' and '.join(chosen)} are read, not {', '.join(rest)}" if rest else ""
     languages = [_heading_language(header[int(number)]) if header else None for number in chosen]
     return PairFields((chosen[0], chosen[1]), columns, note, (languages[0], languages[1]))
 
 
 def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) -> PairFields:
-    """The keys of JSON lines, as wanted, or else `source` and `target`, or the first two that look like sentences.
+    """The keys of source and target in JSON lines: as wanted, so named, or the first two that look like sentences.
 
     Raises:
-        ConfigurationError: if there are no two.
+        ConfigurationError: if there are not two.
     """
     if wanted is not None:
         return PairFields((wanted[0], wanted[1]), languages=(_last_code(wanted[0]), _last_code(wanted[1])))
@@ -133,7 +134,7 @@ def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) 
             "--columns source,target (dots for nested keys)."
         )
     rest = [key for key in found if key not in chosen]
-    note = f"{path}: read are the keys {' and '.join(chosen)}, not {', '.join(rest)}" if rest else ""
+    note = f"{path}: the keys {' and '.join(chosen)} are read, not {', '.join(rest)}" if rest else ""
     return PairFields((chosen[0], chosen[1]), None, note, (_last_code(chosen[0]), _last_code(chosen[1])))
 
 
@@ -147,7 +148,7 @@ def _strings(record: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
 
 
 def _is_text(cells: Sequence[str]) -> bool:
-    """Whether the cells of a column look like sentences: they have letters, and are not the same again and again."""
+    """Whether the cells of a column look like sentences: with letters and spaces, and mostly distinct."""
     with_letters = sum(any(map(str.isalpha, cell)) for cell in cells)
     spaced = sum(" " in cell.strip() or not cell.isascii() for cell in cells)
     shares = [count / len(cells) for count in (with_letters, len(set(cells)), spaced)]

@@ -1,4 +1,4 @@
-"""What a check has found, for people and for programs."""
+"""Reports on checked texts, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class TextReport:
-    """What a check says of one text."""
+    """Results of the check of one text."""
 
     text: str
     part: str
@@ -41,12 +41,12 @@ class TextReport:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...]
     shifted: tuple[tuple[int, int, int], ...]
-    """First line, last line (from 1), and how many lines later the translations stand, of each shifted block."""
+    """First line, last line (from 1) and shift of the translations, in lines, of each shifted block."""
 
 
 @dataclass(frozen=True)
 class QualityReport:
-    """What a check says of all texts."""
+    """Results of the check of all texts."""
 
     source: SideLanguage
     target: SideLanguage
@@ -54,12 +54,12 @@ class QualityReport:
 
     @property
     def pairs(self) -> int:
-        """Lines of all texts."""
+        """Number of pairs of all texts."""
         return sum(text.pairs for text in self.texts)
 
     @property
     def good(self) -> int:
-        """Pairs without a problem."""
+        """Number of pairs without a problem."""
         return sum(text.good for text in self.texts)
 
     def plain(self) -> dict[str, object]:
@@ -67,7 +67,7 @@ class QualityReport:
         return {**asdict(self), "pairs": self.pairs, "good": self.good}
 
     def render(self) -> str:
-        """The report for people."""
+        """The report as text."""
         lines = [
             f"source: {self.source.language or 'unknown'} ({self.source.reason}); "
             f"target: {self.target.language or 'unknown'} ({self.target.reason})"
@@ -109,7 +109,7 @@ def _text_report(checked: CheckedText) -> TextReport:
 
 
 def _printable(text: str) -> str:
-    """Text with what is not Unicode replaced."""
+    """Text with surrogates, which are not valid Unicode, replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -135,7 +135,7 @@ def _rendered(text: TextReport) -> list[str]:
 def _shift(first: int, last: int, shift: int) -> str:
     lines = f"line {first}" if first == last else f"lines {first} to {last}"
     return (
-        f"{lines}: translations stand {abs(shift)} line{'s' if abs(shift) > 1 else ''} "
+        f"{lines}: translations are {abs(shift)} line{'s' if abs(shift) > 1 else ''} "
         f"{'later' if shift > 0 else 'earlier'}"
     )
 

@@ -1,6 +1,6 @@
-"""Parallel text as people have it: which files belong together, what is in them, and their pairs, line by line.
+"""Users' parallel text: which files belong together, their formats, and their pairs, line by line.
 
-The readers of `data.pairs` stop at the first bad line, as a training must. These go on, and say what is wrong.
+The readers of `data.pairs` stop at the first bad line, as training must. These continue, and report the problem.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ PART_NAMES: tuple[tuple[CorpusPart, tuple[str, ...]], ...] = (
     ("valid", ("valid", "validation", "val", "dev", "development")),
     ("test", ("test", "eval", "devtest")),
 )
-"""Words in the name of a file that say which part of a corpus it is; all others are training text."""
+"""Words in file names for each part of a corpus; all other files are training text."""
 
 NO_CODES = ("txt", "tok", "bpe", "src", "tgt", "trg", "raw", "my", "all", "new", "old", "out", "val", "dev")
-"""Words in names of files that are as short as codes of languages."""
+"""Words in file names that look like language codes but are not."""
 
 
 UNREAD = {
     ".json": "Write one JSON object a line, as .jsonl.",
     ".xlsx": "Save the table as .csv.",
 }
-"""What to do with files of kinds that are not read."""
+"""Advice for files of formats that are not read."""
 
 
 class GivenPair(NamedTuple):
-    """A pair as it stands in the files."""
+    """A pair as in the files."""
 
     line: int
     """Line number, from 1."""
     source: str
     target: str
     problem: str = ""
-    """If the line is no pair, what that counts as, a name of `problems.PROBLEMS`; empty: it is one."""
+    """Problem of a line without a pair, a name of `problems.PROBLEMS`; empty: the line is a pair."""
     detail: str = ""
-    """Why the line is no pair, in words."""
+    """Explanation of the problem."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,28 @@ class GivenText:
     files: tuple[Path, ...]
     kind: Literal["lines"] | PairKind
     selection: PairFields = field(default_factory=PairFields)
-    """Where source and target stand in a line."""
+    """Fields of source and target in a line."""
     encodings: tuple[str, ...] = ("utf-8",)
-    """Of each file."""
+    """Encoding of each file."""
     delimiter: str = ""
-    """Between the cells of a table with quotes (.csv)."""
+    """Delimiter of cells of a table with quotes (.csv)."""
     notes: tuple[str, ...] = ()
-    """What is unusual about the files, and harmless: it is undone in reading."""
+    """Notes on unusual but harmless properties of the files, which reading takes care of."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name of the text in reports."""
         return " + ".join(map(str, self.files))
 
     @property
     def part(self) -> CorpusPart:
-        """The part of a corpus that the name of the (first) file says it is."""
+        """The part of the corpus, by the name of the (first) file."""
         words = set(re.split(r"[^a-z]+", self.files[0].name.lower()))
         return next((part for part, names in PART_NAMES if words & set(names)), "train")
 
     @property
     def named_languages(self) -> tuple[str | None, str | None]:
-        """Language codes that the names of two files end in, such as `train.de`, or that the files state."""
+        """Language codes in the names of two files, such as `train.de`, or stated in the file of pairs."""
         if self.kind != "lines":
             return self.selection.languages
         first, second = (_code(path) for path in self.files)
@@ -109,7 +109,7 @@ class GivenText:
             yield self._pair(line, row)
 
     def csv_rows(self) -> Iterator[tuple[int, str]]:
-        """The rows of a table with quotes, as lines with tabs, or a key of `UNUSABLE`, and the numbers of lines."""
+        """Line numbers and rows of a table with quotes; a row is a line with tabs, or a key of `UNUSABLE`."""
         lines = decoded_lines(self.files[0], self.encodings[0])
         for line, row in rows_of(lines, self.delimiter, QUOTES):
             yield line, row if "\0" not in row or row in UNUSABLE else UNDECODABLE
@@ -129,22 +129,22 @@ UNUSABLE = {
     MISSING: ("no-counterpart", "no counterpart"),
     UNDECODABLE: ("unreadable", "wrong encoding"),
     NUL: ("unreadable", "NUL byte"),
-    QUOTES: ("unreadable", "quotes that do not end, or are not around a cell"),
+    QUOTES: ("unreadable", "quotes that are not closed, or do not enclose a cell"),
 }
-"""What stands for a line that cannot be used, as no text has a NUL byte: its problem, and why in words."""
+"""Replacements of unusable lines (text has no NUL byte), with the problem and its explanation."""
 
 NOT_UTF8 = "is not UTF-8 throughout"
-"""In a note on a file whose bad lines are left out."""
+"""Part of the note on a file whose bad lines are left out."""
 
 CRLF = {"utf-16": b"\r\0\n", "utf-32": b"\r\0\0\0\n"}
 WIDE = tuple(CRLF)
-"""Encodings in which a line feed is no single byte: their bytes are decoded as a whole, not line by line."""
+"""Encodings in which a line feed is not a single byte: they are decoded as a whole, not line by line."""
 
 ESCAPING = ("iso2022", "hz", "utf-7")
-"""Encodings whose text is ASCII, and so UTF-8, by its bytes: whoever names one is believed."""
+"""Encodings whose bytes are ASCII, and so valid UTF-8: they are used if named, without a check."""
 
 BAD_BYTES = "\udc80"
-"""What stands for bytes that cannot be decoded in such a text: half a surrogate pair, which no decoded text has."""
+"""Replacement of undecodable bytes in such a text: half a surrogate pair, which no decoded text has."""
 
 codecs.register_error("jointnmt.bad_bytes", lambda error: (BAD_BYTES, error.end))  # type: ignore[attr-defined]
 
@@ -183,17 +183,17 @@ def gather_texts(
     source: str | None = None,
     target: str | None = None,
 ) -> list[GivenText]:
-    """The texts that files are: files of pairs by themselves, files of lines two by two, by their names.
+    """The texts of files: one for each file of pairs, and one for two files of lines, matched by name.
 
     Args:
-        files: in any order; two files of lines belong together if their names differ in a language code alone, or if
-            there are no other two.
-        columns: of source and target in files of pairs, numbers from 0, keys or codes of languages; None: found by
-            their content.
-        encoding: of files that are not UTF-8 without NUL bytes (nor UTF-16 or UTF-32 with its mark); None: their bad
-            lines are problems.
-        source: code of the source language, which chooses among the languages of a translation memory; None: not said.
-        target: likewise.
+        files: files in any order; two files of lines belong together if their names differ in a language code alone, or
+            if there are only two.
+        columns: columns of source and target in files of pairs: numbers from 0, keys or language codes; None: found by
+            content.
+        encoding: encoding of files that are not UTF-8 without NUL bytes (nor UTF-16 or UTF-32 with its mark); None:
+            their bad lines are problems.
+        source: code of the source language, to choose among the languages of a translation memory; None: not given.
+        target: code of the target language, for the same purpose.
 
     Raises:
         DataError: if a file cannot be read.
@@ -214,7 +214,7 @@ def gather_texts(
             continue
         text = _described(GivenText((path,), kind), [head], encoding)
         if kind == ".tsv" and is_quoted(_sample(text)):
-            note = f"{path}: cells are in quotes, which are taken off"
+            note = f"{path}: cells are in quotes, which are removed"
             kind, text = ".csv", replace(text, kind=".csv", delimiter="\t", notes=(*text.notes, note))
         if kind == ".csv":
             text = replace(text, delimiter=text.delimiter or delimiter_of(_sample(text)))
@@ -269,7 +269,7 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
 
 
 def _is_utf8(path: Path, nul: bool = True) -> bool:
-    """Whether all lines are UTF-8, with or without NUL bytes, which text in UTF-16 is full of."""
+    """Whether all lines are UTF-8; NUL bytes, which UTF-16 text is full of, are allowed if `nul`."""
     for raw in cut_lines(path):
         try:
             raw.decode("utf-8")
@@ -281,12 +281,12 @@ def _is_utf8(path: Path, nul: bool = True) -> bool:
 
 
 def _guessed(path: Path) -> str:
-    """The likeliest encoding of the lines that are not UTF-8."""
+    """The most probable encoding of the lines that are not UTF-8."""
     with extra("data"):
         from charset_normalizer import from_bytes
 
     head = head_of(path)
-    for encoding, nul in (("utf-16-le", 1), ("utf-16-be", 0)):  # letters of one byte, every other byte NUL
+    for encoding, nul in (("utf-16-le", 1), ("utf-16-be", 0)):  # single-byte letters: every other byte is NUL
         if head[nul::2].count(0) > len(head) / 4 and not head[1 - nul :: 2].count(0):
             return encoding
     bad = []
@@ -305,20 +305,20 @@ def _guessed(path: Path) -> str:
         western = text.decode("cp1252")
         words = zip(western.split(), str(best).split(), strict=False)
         differing = next(((one, other) for one, other in words if one != other), None)
-        if differing is None:  # these letters are the same bytes in both; rarer ones may not be
+        if differing is None:  # these letters have the same bytes in both encodings
             return "cp1252"
         return f"cp1252 ({differing[0]}) or {best.encoding} ({differing[1]})"
     return best.encoding
 
 
 def _code(path: Path) -> str | None:
-    """The language code in a file's name: its ending, or else a word of its stem."""
+    """The language code in a file name: its extension, or else a word of its stem."""
     found = _code_in(path.name.lower())
     return found.group() if found else None
 
 
 def _code_in(name: str) -> re.Match[str] | None:
-    """The place of the language code in a file's name in lower case; one of two letters is likelier than of three."""
+    """The match of the language code in a lower-case file name; two letters are preferred to three."""
     stem, *endings = re.finditer(r"[^.]*", plain_name(Path(name)))
     words = [*reversed(endings), *re.finditer(r"[^-_]+", stem.group())]
     codes = re.compile(r"[a-z]{2,3}([-_][a-z]{2,4})?")
@@ -327,7 +327,7 @@ def _code_in(name: str) -> re.Match[str] | None:
 
 
 def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Files of lines in pairs: those whose names are the same but for a language, or the only two."""
+    """Files of lines in pairs: those with names that differ in the language alone, or the only two."""
     if len(files) == 2:
         return [(files[0], files[1])]
     groups: dict[str, list[Path]] = defaultdict(list)
@@ -338,10 +338,10 @@ def _two_by_two(files: Sequence[Path]) -> list[tuple[Path, Path]]:
         groups[str(path.with_name(stem))].append(path)
     odd = [path for group in groups.values() if len(group) != 2 for path in group]
     if len(files) == 1 and (advice := UNREAD.get(files[0].suffix.lower())):
-        raise ConfigurationError(f"{files[0]}: is not read in this format. {advice}")
+        raise ConfigurationError(f"{files[0]}: this format is not read. {advice}")
     if len(files) == 1:
         raise ConfigurationError(
-            f"{files[0]}: holds one side of the pairs, line by line; the file of its translations is missing. Give "
+            f"{files[0]}: holds one side of the pairs, line by line; the file of the translations is missing. Give "
             "both, such as train.de train.en; a single file of pairs ends in .tsv, .csv, .jsonl, .tmx or .xliff "
             "(perhaps compressed), or has a tab in each line."
         )
