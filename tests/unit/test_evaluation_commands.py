@@ -343,7 +343,7 @@ def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -
         ("target:6", "there is no such token"),
         ("target:#6", "there is no such token"),
         ("target:#0", "there is no such token"),
-        ("Hund", "which side"),
+        ("Hund", "name the side"),
     ]:
         result = invoke("attention", run, *texts, "--of", wrong)
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr

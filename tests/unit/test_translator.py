@@ -180,9 +180,9 @@ def test_pieces_are_scored_as_search_chose_them(kind: str) -> None:
 def test_what_cannot_be_scored_is_an_error_that_names_the_line(translator: Translator) -> None:
     with pytest.raises(DataError, match=r"^input:2: an empty line cannot have a target"):
         translator.score(["der Hund", ""], ["the dog", "cat"])
-    with pytest.raises(DataError, match="more lines than targets: the targets end after 1"):
+    with pytest.raises(DataError, match="more lines than targets, which end after 1"):
         translator.score(["der Hund", "die Katze"], ["the dog"])
-    with pytest.raises(DataError, match="more targets than lines: the lines end after 0"):
+    with pytest.raises(DataError, match="more targets than lines, which end after 0"):
         translator.score([], ["the dog"])
 
 

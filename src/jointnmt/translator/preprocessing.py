@@ -154,7 +154,7 @@ def pair_lines(
         if source is None or target is None:
             more, fewer = ("lines", what) if target is None else (what, "lines")
             raise DataError(
-                f"{origin}: there are more {more} than {fewer}: the {fewer} end after {number - 1}. Give as many of each."
+                f"{origin}: there are more {more} than {fewer}, which end after {number - 1}. Give as many of each."
             )
         yield _line(number, origin, source, target)
 
