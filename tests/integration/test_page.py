@@ -208,7 +208,7 @@ def test_the_keyboard_is_enough(page: Page, address: str, translators: dict[str,
     expect(page.get_by_text(f"Begins with “{prefix}”")).to_be_visible()
     settled(page)
     assert text_of(page, "grid") == best(translators["grid"], prefix)
-    expect(page.locator("[role=status]").last).to_contain_text("Translated anew")
+    expect(page.locator("[role=status]").last).to_contain_text("Translated again")
 
     page.get_by_role("tab", name="Translate").focus()
     page.keyboard.press("ArrowRight")

@@ -171,7 +171,7 @@ export class App {
     this.emit("models");
   }
 
-  /** Translate what has no translation yet; whoever calls this tells what is under way, at once for all lines. */
+  /** Translate what has no translation yet; the caller announces what is under way, once for all lines. */
   private translateMissing(): void {
     for (const model of new Set([...this.shownModels, this.model])) void this.translateMissingBy(model);
   }
@@ -196,7 +196,7 @@ export class App {
     this.translated(missing, model);
   }
 
-  /** Translate one line anew, with another beginning; an answer that is still to come is no longer wanted. */
+  /** Translate one line again, with another beginning; a pending answer is dropped. */
   async retranslate(line: Line, model: Model, prefix: string, past?: string[]): Promise<void> {
     const rendering = this.rendering(line, model);
     if (rendering.pending !== this.running.get(model.name)?.control) rendering.pending?.abort();

@@ -80,7 +80,7 @@ export function openChoice(change: Change): void {
   change.find().then(
     (found) => {
       options = found.filter(({ word }) => word);
-      note.textContent = options.length ? "The rest is translated anew from there." : "The model has no other word here.";
+      note.textContent = options.length ? "The rest is translated again from there." : "The model has no other word here.";
       render();
       place(box, change.anchor);
     },
@@ -98,7 +98,7 @@ function optionOf({ word, log_probability, candidate, prefix }: Alternative, ind
 
 /** Under the word, or above it where there is no room; within the window. */
 function place(box: HTMLElement, anchor: HTMLElement): void {
-  if (!anchor.isConnected) return; // its line was drawn anew meanwhile
+  if (!anchor.isConnected) return; // its line was redrawn meanwhile
   const at = anchor.getClientRects()[0] ?? anchor.getBoundingClientRect();
   const width = box.offsetWidth;
   const left = Math.max(8, Math.min(at.left, document.documentElement.clientWidth - width - 8));

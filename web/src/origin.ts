@@ -165,7 +165,7 @@ export class Server implements Origin {
     const { error } = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
     if (!response.headers.has("WWW-Authenticate")) throw new Error(error);
     if (this.hasAnotherKey(key, error)) return this.fetch(path, body, signal);
-    throw new Error(`${error} To give one, load this page anew.`);
+    throw new Error(`${error} To give one, reload this page.`);
   }
 
   /** Whether there is another key than the refused one: given meanwhile, for another request, or now. */

@@ -4,7 +4,7 @@ import { Numbers, unpack } from "./arrays";
 import type { CellAnswer, Inspection } from "./types";
 
 export interface Strip {
-  axis: "source" | "target"; // along which the weights lie
+  axis: "source" | "target"; // the axis of the weights
   place: string;
   layer: number;
   rows: Float32Array[]; // one a head

@@ -70,7 +70,7 @@ export class TargetText {
     if (line === this.app.line) this.renderPlace();
     if (word !== null) this.focusWord(line, word);
     if (this.focusAfter?.line !== line || this.app.rendering(line, this.model).pending) return;
-    if (document.activeElement === document.body) this.focusWord(line, this.focusAfter.word); // nobody has gone elsewhere
+    if (document.activeElement === document.body) this.focusWord(line, this.focusAfter.word); // the focus has not gone elsewhere
     this.focusAfter = null;
   }
 
@@ -241,13 +241,13 @@ export class TargetText {
         this.focusAfter = { line, word: word + 1 };
         void this.app.retranslate(line, this.model, prefix).then(() => this.sayOutcome(line));
       },
-      closed: () => this.focusWord(line, word), // the line may have been drawn anew meanwhile
+      closed: () => this.focusWord(line, word), // the line may have been redrawn meanwhile
     });
   }
 
   private sayOutcome(line: Line): void {
     const { pending, error } = this.app.rendering(line, this.model);
-    if (!pending && !error) say(`Translated anew: ${this.app.textOf(line, this.model)}`); // an error says itself
+    if (!pending && !error) say(`Translated again: ${this.app.textOf(line, this.model)}`); // an error says itself
   }
 
   private async copyAll(): Promise<string> {
