@@ -2,11 +2,11 @@
 
     python -m benchmarks [BENCHMARK ...] [--device cuda] [--quick] [--out FOLDER]
 
-`training` is forward, backward and update on batches of real sentence lengths; `decoding` beam search of 16 sentences
-at once, `latency` of one sentence of 20 words, again and again; `engines` both for the Transformer, beside
-CTranslate2; `growth` training and decoding against length and number of sentences.
+`training` is forward, backward and update on batches of real sentence lengths; `decoding` is beam search of 16
+sentences at once, `latency` of one sentence of 20 words, repeatedly; `engines` is both for the Transformer, beside
+CTranslate2; `growth` is training and decoding against length and number of sentences.
 docs/performance.md says what is counted. Each subject runs in a process of its own, and subjects take turns.
-On a GPU (`--device cuda`) other defaults hold: large batches, bfloat16, the IWSLT size; no growth.
+A GPU (`--device cuda`) has other defaults: large batches, bfloat16, the IWSLT size; no growth.
 """
 
 from __future__ import annotations
@@ -65,26 +65,26 @@ QUICK = {
     "batches": 1,
     "points": [[8, 16], [1, 2]],
 }
-"""What `--quick` sets: to see that everything runs, not for figures."""
+"""Settings of `--quick`, which checks that everything runs; its figures mean nothing."""
 
 
 def options() -> argparse.Namespace:
-    """What the command line asks for."""
+    """Options of the command line."""
     parser = argparse.ArgumentParser("benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     add = parser.add_argument
     add("benchmarks", nargs="*", metavar="BENCHMARK", help=f"default: {' '.join(BENCHMARKS)}")
     add("--device", choices=["cpu", "cuda"], default="cpu")
     add("--out", type=Path, metavar="FOLDER", help="write JSON and figures there")
-    add("--quick", action="store_true", help="small batches, one round: to see that everything runs")
+    add("--quick", action="store_true", help="small batches, one round: checks that everything runs")
     add("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
-    add("--sizes", nargs="+", choices=SIZES, metavar="SIZE", help="default: IWSLT Multi30k; of growth, IWSLT")
-    add("--precisions", nargs="+", metavar="PRECISION", help="default: all; of growth, bfloat16")
+    add("--sizes", nargs="+", choices=SIZES, metavar="SIZE", help="default: IWSLT Multi30k; for growth, IWSLT")
+    add("--precisions", nargs="+", metavar="PRECISION", help="default: all; for growth, bfloat16")
     add("--implementations", nargs="+", choices=get_args(Implementation), metavar="IMPLEMENTATION")
-    add("--rounds", type=int, default=5, help="in each of which every subject takes its turn")
-    add("--max-tokens", type=int, default=1024, help="of a training batch, which is an update")
-    add("--max-cells", type=int, default=24_576, help="of a training batch: what the reference has memory for")
+    add("--rounds", type=int, default=5, help="rounds, in each of which every subject takes its turn")
+    add("--max-tokens", type=int, default=1024, help="tokens of a training batch, which is an update")
+    add("--max-cells", type=int, default=24_576, help="cells of a training batch, within the reference's memory")
     add("--batch-size", type=int, default=16, help="sentences decoded at once")
-    add("--batches", type=int, default=4, help="decoded in a round, at even distances of the sorted corpus")
+    add("--batches", type=int, default=4, help="batches decoded in a round, spread evenly over the sorted corpus")
     add("--threads", type=int, default=1, help="with more, time on the CPU depends on the machine's other work")
     parser.set_defaults(points=[list(growing.LENGTHS), list(growing.SENTENCES)])
     on_gpu = parser.parse_known_args()[0].device == "cuda"
@@ -108,7 +108,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the benchmarks that the command line names."""
     asked = options()
     torch.set_num_threads(asked.threads)
     for name in asked.benchmarks or BENCHMARKS:
@@ -134,7 +134,7 @@ def measure(name: str, asked: argparse.Namespace, report: Report) -> None:
                 report.add([{**row, "sentences": sentences} for row in rows])
         else:
             cases = [case(name, names, implementation, asked) for implementation in implementations]
-            # `benchmarks.hotspots` profiles on a GPU: of decoding, thousands of launches take minutes to add up.
+            # On a GPU `benchmarks.hotspots` profiles: the thousands of launches of decoding take minutes to add up.
             report.add(compare(cases, asked.rounds, asked.threads, profiled=asked.device == "cpu"))
     if name == "growth" and asked.out is not None:
         draw(report, asked.out)
@@ -157,15 +157,15 @@ def case(name: str, names: tuple[str, str, str], implementation: Implementation,
 def engine_case(
     sentences: int, names: tuple[str, str, str], implementation: Implementation, asked: argparse.Namespace
 ) -> DecodingCase:
-    """A subject beside CTranslate2: batches as of `decoding`, or one sentence as of `latency`."""
+    """A subject beside CTranslate2: batches as in `decoding`, or one sentence as in `latency`."""
     found = case("latency" if sentences == 1 else "decoding", names, implementation, asked)
     assert isinstance(found, DecodingCase)
     return replace(found, target=of_one_length(found.target))
 
 
 def evenly_spread(lengths: SentenceLengths, batches: int, size: int) -> Iterator[tuple[Any, Any]]:
-    """Source and target lengths of batches of sentences that are neighbours by source length, as a translator has
-    them: in the middle of each of `batches` equal parts of the corpus."""
+    """Source and target lengths of batches of sentences of similar source length, as a translator makes them: from
+    the middle of each of `batches` equal parts of the sorted corpus."""
     order = np.lexsort((lengths.target, lengths.source))
     for part in np.array_split(order, batches):
         first = max((len(part) - size) // 2, 0)

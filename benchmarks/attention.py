@@ -2,8 +2,8 @@
 
     python -m benchmarks.attention [--device cuda] [--out FOLDER] [--quick]
 
-Causal self-attention of 4 heads of 64 in bfloat16, forward and backward, over as many lines of a length as hold the
-same number of cells: sentences are short, and fused kernels are made for long ones. Times are medians of a call.
+Causal self-attention of 4 heads of 64 in bfloat16, forward and backward. Lines of every length have the same number of
+cells in total: sentences are short, and fused kernels are made for long ones. Times are medians over calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.machine import device_options, finish, write_figures
 HEADS, SIZE = 4, 64
 LENGTHS = (12, 23, 46, 92)
 CELLS, REPEATS = 94_208, 20
-"""4,096 tokens in lines of 23; calls that are timed."""
+"""Cells: 4,096 tokens in lines of 23. Repeats: timed calls."""
 FUSED = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -36,7 +36,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def batched(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """As two batched products, and a softmax between them."""
+    """Attention as two batched products with a softmax between them."""
     length = query.shape[-2]
     bias = torch.full((length, length), -torch.inf, dtype=query.dtype, device=query.device).triu_(1)
     weights = (query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1]) + bias).softmax(-1)
@@ -44,13 +44,13 @@ def batched(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def fused(kind: SDPBackend | None, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """As one of PyTorch's kernels; None: as it chooses."""
+    """Attention by one of PyTorch's kernels; None: by the one that it chooses."""
     with nullcontext() if kind is None else sdpa_kernel([kind]):
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 def seconds(attend: Attention, lines: int, length: int, device: str, repeats: int) -> float:
-    """The median time of a call with its backward pass, of a gradient that is there already.
+    """Median time of a call with its backward pass, given the output's gradient.
 
     Raises:
         RuntimeError: if there is no such kernel for this device.
@@ -68,7 +68,7 @@ def seconds(attend: Attention, lines: int, length: int, device: str, repeats: in
 
 
 def measure(device: str, cells: int, repeats: int) -> list[dict[str, Any]]:
-    """A row for each length and kernel, slowest and unsupported ones included."""
+    """A row for each length and kernel, the slowest and unsupported ones included."""
     kinds: dict[str, Attention] = {"batched": batched, "chosen": partial(fused, None)}
     kinds |= {name: partial(fused, kind) for name, kind in FUSED.items()}
     rows = []

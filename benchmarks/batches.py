@@ -1,9 +1,9 @@
-"""Whether translations depend on their batch: sentences translated alone, together, and in the opposite order.
+"""Dependence of translations on their batch: sentences translated alone, together, and in the opposite order.
 
     python -m benchmarks.batches RUN --lines FILE [--count N] [--precisions ...] [--backends native plain]
 
 A line of the table is one precision and backend: the number of lines whose text differs from that of the sentence
-alone, whose score does, the largest difference of a score, and how much longer the sentences alone take.
+alone, the number whose score differs, the largest difference of a score, and how much longer sentences take alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jointnmt.ops import backend
 from jointnmt.translator import Translation, TranslationOptions, Translator
 
 ALONE = 1
-"""Cells of a batch: fewer than any sentence has."""
+"""Cells of a batch, fewer than any sentence has, so that it is alone."""
 
 
 def measure(run: Path, lines: Sequence[str], precision: Any, name: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _translations(
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row for each precision and backend that is asked for."""
+    """A row for each requested precision and backend."""
     text = options.lines.read_text(encoding="utf-8").split("\n")
     lines = [line for line in text if line.strip()][: options.count]
     for precision in options.precisions:

@@ -1,10 +1,10 @@
 """Training beside busy processes: `python -m benchmarks.beside [--spins N ...] [--quick] [--out FILE]`.
 
 A training with as many threads as there are cores, at the Multi30k size, alone and beside processes that compute
-without end. Where a thread waits for others at a barrier, it spins first, so many times (GOMP_SPINCOUNT), and then
-sleeps. A thread that spins keeps the one that it waits for from a core that others share. Without a number, the package
-adapts it (`jointnmt.ops.waiting`), for which it has three seconds before each measurement. The fair share of the
-training is that of its threads among all that could run. Settings take turns; figures are medians over rounds.
+without end. A thread that waits at a barrier first spins so many times (GOMP_SPINCOUNT), and then sleeps. If cores are
+shared, a spinning thread keeps the one that it waits for from running. Without a number, the package adapts it
+(`jointnmt.ops.waiting`), and has three seconds for that before each measurement. The fair share of the training is that
+of its threads among all that could run. Settings take turns; figures are medians over rounds.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ FAMILIES = ("transformer", "reformer-fast")
 BESIDE = (0, 1, 2)
 """Busy processes."""
 SPINS = (300_000, 1_000, 0, None)
-"""The OpenMP runtime's own, fewer, none, and as the package adapts them."""
+"""Spins: the OpenMP runtime's default, fewer, none, and adapted by the package."""
 ADAPTING_SECONDS = 3.0
 TOKENS, PAIRS = 15, 32
 
 
 def fair_share(threads: int, busy: int, cores: int) -> float:
-    """Of the speed that a training has alone: its threads' part of the cores, all that run being equal."""
+    """Fraction of its speed alone that a training gets if cores are shared equally among all running threads."""
     return min(1.0, cores / (threads + busy))
 
 
 @contextmanager
 def beside(busy: int) -> Iterator[None]:
-    """Processes that compute without end."""
+    """Context with so many processes that compute without end."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     try:
         yield
@@ -65,7 +65,7 @@ class Trained:
         self._answer()
 
     def run(self, seconds: float) -> dict[str, float]:
-        """Cells a second, and of the seconds of a core, after so long."""
+        """Train for so many seconds; cells a second of wall-clock time, and of a core's time."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
@@ -85,7 +85,7 @@ class Trained:
 
 
 def serve(family: str, size: str) -> None:
-    """The other process: train for as many seconds as each line of standard input says."""
+    """The measured process: for each line of standard input, train for that many seconds."""
     import numpy as np
     import torch
 
@@ -110,7 +110,7 @@ def serve(family: str, size: str) -> None:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spins", type=int, nargs="+", default=SPINS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="tiny models, one short round: to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="tiny models, one short round: checks that it runs")
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

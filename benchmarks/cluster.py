@@ -1,10 +1,10 @@
-"""What Ray costs: two workers of `translate-corpus` against two plain processes of `translate`, on two cores.
+"""Cost of Ray: two workers of `translate-corpus` against two plain processes of `translate`, on two cores.
 
     python -m benchmarks.cluster --lines 12000 [--rounds N]
 
 Both translate the same lines with the same model, one thread each; more lines than the corpus has repeat it. Seconds
-are those of whole commands, medians over rounds, in which both take turns to be first, after a call for two lines that
-does not count; without the start, the seconds of the same commands for two lines are taken off.
+are those of whole commands, medians over rounds, in which both take turns to be first, after a warm-up call for two
+lines. For figures without the start, the seconds of the same commands for two lines are subtracted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRECISION = ["--precision", "float32"]
 
 
 def measure(run: str, count: int, shard_rows: int, rounds: int) -> dict[str, Any]:
-    """Seconds of both ways, and how efficient the workers are."""
+    """Seconds of both ways, and the efficiency of the workers."""
     every = [line.split("\t")[0] for line in text_lines(BUNDLED)]
     lines = list(islice(cycle(every[:: max(1, len(every) // count)]), count))
     with tempfile.TemporaryDirectory() as name:
@@ -62,7 +62,7 @@ def measure(run: str, count: int, shard_rows: int, rounds: int) -> dict[str, Any
 def _both(
     run: str, lines: Sequence[str], folder: Path, shard_rows: int, cluster_first: bool = False
 ) -> tuple[float, float]:
-    """Seconds of plain processes and of the cluster's workers, whose translations have to be the same."""
+    """Seconds of plain processes and of the cluster's workers; their translations must be equal."""
     folder.mkdir()
     cluster = _cluster(run, lines, folder, shard_rows) if cluster_first else 0.0
     plain = _plain(run, lines, folder)
@@ -72,14 +72,14 @@ def _both(
 
 
 def _check(folder: Path) -> None:
-    """That both have found the same translations."""
+    """Check that both have written the same translations."""
     found = [line for path in sorted((folder / "out").glob("part-*")) for line in text_lines(path)]
     for number in range(WORKERS):
         assert found[number::WORKERS] == list(text_lines(folder / f"{number}.en")), "other translations"
 
 
 def _plain(run: str, lines: Sequence[str], folder: Path) -> float:
-    """Seconds of `translate` in as many processes, each of which has every second line."""
+    """Seconds of `translate` in as many processes, each with every second line."""
     commands = []
     for number in range(WORKERS):
         path = folder / f"{number}.txt"
@@ -97,7 +97,7 @@ def _cluster(run: str, lines: Sequence[str], folder: Path, shard_rows: int) -> f
 
 
 def _seconds(*commands: Sequence[str]) -> float:
-    """Of commands that run at the same time, until the last has ended."""
+    """Seconds of commands that run at the same time, until the last has ended."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     began = time.perf_counter()
     started = [subprocess.Popen([sys.executable, "-m", "jointnmt", "-q", *each], env=environment) for each in commands]

@@ -1,4 +1,4 @@
-"""Subjects side by side: rounds in which each takes its turn, and the figures of each."""
+"""Subjects side by side: rounds in which each takes its turn, and their figures."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from jointnmt.models.quantize import Precision
 
 Case = TrainingCase | DecodingCase
 Row = dict[str, Any]
-"""Of a subject: its names and figures, or in place of figures `skipped` with the reason."""
+"""A subject's names and figures, or in place of figures `skipped` with the reason."""
 OF_MEMORY = ("base_bytes", "peak_bytes", "bytes_per_cell")
 
 
 class Turns:
-    """The turns that a case takes, in a process of its own, which lives as long as `stack`."""
+    """The turns of a case, in a process of its own that lives as long as `stack`."""
 
     def __init__(self, case: Case, stack: ExitStack, threads: int) -> None:
         self.case = case
         self.skipped = _refusal(case)
-        """Why there are no figures."""
+        """Reason why there are no figures."""
         self.rounds: list[tuple[Round, Rate]] = []
-        """Each with the machine's rate just before."""
+        """Rounds, each with the machine's rate just before."""
         self.time: dict[str, float] = {}
         if not self.skipped:
             with self._skipping_lost():
@@ -40,25 +40,25 @@ class Turns:
             self.rounds.append((self.worker.run(), rate))
 
     def profile(self) -> None:
-        """Where the time of one more run goes."""
+        """Add the shares of time of one more run."""
         with self._skipping_lost():
             self.time = self.worker.profile()
 
     @contextmanager
     def _skipping_lost(self) -> Iterator[None]:
-        """Record the loss of the process as the reason for no figures, so that the other subjects go on."""
+        """Record the loss of the process as the reason for no figures, so that the other subjects continue."""
         try:
             yield
         except SubjectLostError as lost:
             self.skipped = str(lost)
 
     def row(self, reference: Turns | None) -> Row:
-        """Its names and figures; ratios are to the reference."""
+        """Names and figures of the case; ratios are to the reference."""
         names = {name: getattr(self.case, name) for name in ("family", "size", "precision", "implementation")}
         if self.skipped:
             return {**names, "skipped": self.skipped}
         figures = _figures(self, reference)
-        if self.case.implementation == ENGINE:  # its process holds the product's model, too, which was exported
+        if self.case.implementation == ENGINE:  # its process also holds the product's model, which was exported
             figures = {name: value for name, value in figures.items() if name not in OF_MEMORY}
         return {**names, **figures, **({"time": self.time} if self.time else {})}
 
@@ -82,7 +82,7 @@ def compare(cases: Sequence[Case], rounds: int, threads: int, profiled: bool = T
 
 
 def _refusal(case: Case) -> str | None:
-    """Why a case cannot be measured."""
+    """Reason why a case cannot be measured; None: it can."""
     if isinstance(case, DecodingCase) and case.precision not in get_args(Precision):
         return f"the translator does not know {case.precision}, only {', '.join(get_args(Precision))}"
     if isinstance(case, DecodingCase) and case.implementation == ENGINE:
@@ -93,7 +93,7 @@ def _refusal(case: Case) -> str | None:
 
 
 def _figures(turns: Turns, reference: Turns | None) -> Row:
-    """Medians over rounds; seconds of a run, rates a second."""
+    """Medians over rounds: seconds of a run, and rates per second."""
     done, rates = zip(*turns.rounds, strict=True)
     work = [each.work for each in done]
     base, peak = turns.worker.base_bytes, max(each.peak_bytes for each in done)

@@ -1,7 +1,7 @@
-"""Useful operations: those of the matrix products that the models' equations ask for, padding left out.
+"""Useful operations: those of the matrix products in the models' equations, without padding.
 
 A product of an [m, k] and a [k, n] matrix is 2 m k n operations. docs/performance.md has the formulas and their
-reasons. Lengths are of one sentence pair or arrays of many; they count the end mark.
+reasons. Lengths are numbers for one sentence pair, or arrays for many; they include the end mark.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Count = npt.NDArray[np.int64] | int
 
 
 def training_operations(config: ModelConfig, vocabulary: int, source: Any, target: Any) -> Count:
-    """Of forward and backward passes: each product of the forward pass has two in the backward pass."""
+    """Operations of forward and backward pass: each product of the former has two in the latter."""
     return 3 * forward_operations(config, vocabulary, source, target)
 
 
 def forward_operations(config: ModelConfig, vocabulary: int, source: Any, target: Any) -> Count:
-    """Of the logits of every target position, teacher-forced."""
+    """Operations of the logits of every target position, teacher-forced."""
     fixed, per_past = _position(config, vocabulary, source)
     return _source_side(config, source) + target * fixed + _pasts(target) * per_past
 
 
 def decoding_operations(config: ModelConfig, vocabulary: int, source: Any, target: Any, beam_size: int) -> Count:
-    """Of beam search that reads `target` positions: of one hypothesis at the first position, of K at each other."""
+    """Operations of beam search that reads `target` positions: one hypothesis at the first, K at each other."""
     fixed, per_past = _position(config, vocabulary, source)
     positions = 1 + beam_size * (target - 1)
     pasts = 1 + beam_size * (_pasts(target) - 1)
@@ -40,12 +40,12 @@ def decoding_operations(config: ModelConfig, vocabulary: int, source: Any, targe
 
 
 def _pasts(length: Any) -> Any:
-    """1 + 2 + ... + length: how many positions the positions of a sentence read, each those up to itself."""
+    """1 + 2 + ... + length: the sum of the positions that each position reads, up to itself."""
     return length * (length + 1) // 2
 
 
 def _attention(config: FamilyConfig) -> int:
-    """Of the four projections of a position or cell: query, key, value, output."""
+    """Operations of the four projections of a position or cell: query, key, value, output."""
     return 8 * config.embed_dim**2
 
 
@@ -54,7 +54,7 @@ def _feed_forward(config: FamilyConfig) -> int:
 
 
 def _read(config: FamilyConfig) -> int:
-    """Of one query that reads one position: its score, and its share in the weighted sum of values; all heads."""
+    """Operations of one query that reads one position: its score and its term of the weighted sum; all heads."""
     return 4 * config.embed_dim
 
 
@@ -63,7 +63,7 @@ def _encoder(config: FamilyConfig, layers: int, source: Any) -> Any:
 
 
 def _source_side(config: ModelConfig, source: Any) -> Any:
-    """Of what depends on the source alone, and is computed once for a sentence."""
+    """Operations that depend on the source alone, and are computed once for a sentence."""
     if isinstance(config, TransformerConfig):
         keys_and_values = config.decoder_layers * source * _attention(config) // 2
         return _encoder(config, config.encoder_layers, source) + keys_and_values
@@ -73,7 +73,7 @@ def _source_side(config: ModelConfig, source: Any) -> Any:
 
 
 def _position(config: ModelConfig, vocabulary: int, source: Any) -> tuple[Any, Any]:
-    """Of one target position of one hypothesis: what is always the same, and what each position of its past adds."""
+    """Operations of one target position of one hypothesis: the constant part, and that of each past position."""
     output = 2 * config.embed_dim * vocabulary
     if isinstance(config, TransformerConfig):
         # Self-attention, query and output of cross-attention, feed-forward; cross-attention reads the source.

@@ -1,7 +1,7 @@
 """Decoding: the package's own translator, whose translations have prescribed lengths.
 
-A model with random weights hardly ever ends a sentence by itself, so the end mark is banned before a sentence's length
-and prescribed there. Everything else is the search's own choice, so that hypotheses branch and are reordered.
+A model with random weights hardly ever ends a sentence by itself, so the end mark is forbidden before a sentence's
+length and forced there. All else is the search's own choice, so that hypotheses branch and are reordered.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from jointnmt.text.special import SPECIAL_PIECES, eos_id, pad_id
 from jointnmt.translator import TranslationOptions, Translator
 
 NO_LIMIT = 10**9
-"""Of cells: a batch is what the benchmark hands over at once."""
+"""No limit of cells: a batch is what the benchmark passes at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class DecodingCase:
-    """What one process translates."""
+    """The translation work of one process."""
 
     family: str
     size: str
     precision: str
     implementation: Implementation
     source: tuple[Lengths, ...] = field(repr=False)
-    """Of each batch of a run, tokens of each sentence, end mark counted."""
+    """For each batch of a run, tokens of each sentence, end mark included."""
     target: tuple[Lengths, ...] = field(repr=False)
-    """Of each batch, tokens of each translation."""
+    """For each batch, tokens of each translation, end mark included."""
     beam_size: int = 5
     device: str = "cpu"
-    """Or cuda."""
+    """cpu or cuda."""
     shortcuts: ShortcutKind | None = None
     """Lexical shortcuts."""
 
@@ -122,7 +122,7 @@ class Decoding:
 
 
 def word_segmentation(vocabulary: int) -> Segmentation:
-    """Words `w4`, `w5`, ... as pieces: text that is cut and put together, but costs next to nothing."""
+    """Words `w4`, `w5`, ... as pieces: segmentation that costs next to nothing."""
     config = SegmentationConfig(kind="word", vocabulary_size=max(vocabulary, 8), min_frequency=1)
     words = " ".join(f"w{number}" for number in range(len(SPECIAL_PIECES), vocabulary))
     return Segmentation.train(config, [words], [], "de", "en")
@@ -142,15 +142,15 @@ def _experiment(model: dict[str, Any]) -> Experiment:
 
 @contextmanager
 def lengths_given(lengths: Mapping[tuple[int, ...], int]) -> Iterator[None]:
-    """Meanwhile, each translation has a given number of tokens, end mark counted: by its source's ids."""
+    """Context in which each translation has a given number of tokens, end mark included, by its source's ids."""
     rules_of = Rules.of
 
     def given(source: Int[Tensor, "B S"], *arguments: Any) -> Rules:
         own = rules_of(source, *arguments)
         limits = tuple(lengths[tuple(id for id in ids if id != pad_id)] for ids in source.tolist())
-        return replace(own, limits=limits, banned=(*own.banned, eos_id))  # at the limit, the end mark is all the same
+        return replace(own, limits=limits, banned=(*own.banned, eos_id))  # at the limit it changes nothing
 
-    logging.disable(logging.WARNING)  # that they were cut there
+    logging.disable(logging.WARNING)  # translations cut there
     try:
         with patch.object(Rules, "of", given):
             yield

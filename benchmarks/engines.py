@@ -1,7 +1,7 @@
 """CTranslate2 as a subject: the same Transformer, exported, with the same sentences, beam and lengths.
 
-It takes one length for a whole batch, so in this benchmark every translation of a batch has the mean length of the
-batch's reference translations, end mark counted: for CTranslate2 by `min_decoding_length` and `max_decoding_length`,
+It accepts one length for a whole batch, so in this benchmark every translation of a batch has the mean length of the
+batch's reference translations, end mark included: for CTranslate2 by `min_decoding_length` and `max_decoding_length`,
 for the product as in `benchmarks.decoding`. Both then compute the same positions for the same number of hypotheses, and
 neither stops early. The product reads and writes text, CTranslate2 pieces.
 """
@@ -32,7 +32,7 @@ def of_one_length(targets: Sequence[Lengths]) -> tuple[Lengths, ...]:
 
 
 def refusal(case: DecodingCase) -> str | None:
-    """Why CTranslate2 cannot be measured in this case."""
+    """Reason why CTranslate2 cannot be measured in this case; None: it can."""
     if importlib.util.find_spec(ENGINE) is None:
         return "CTranslate2 is not installed (the extra `export`)"
     if case.family != "transformer" or case.device != "cpu":

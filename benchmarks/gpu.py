@@ -1,4 +1,4 @@
-"""All that a first hour with a GPU is for, in the order of what matters.
+"""Everything to measure in a first hour with a GPU, the most important first.
 
     python -m benchmarks.gpu [STEP ...] [--out FOLDER] [--minutes 9.5] [--device cpu] [--quick]
 
@@ -12,9 +12,9 @@
 | `profile` | the kernels that take most of the time, in training and decoding |
 | `trainings` | the missing trainings of the results, the first seed of all systems first |
 
-Each step is a process of its own that ends within `--minutes`, downloads nothing and leaves JSON in FOLDER; what it
-said is in STEP.log. A step that has succeeded is not done again: the same command goes on, and `trainings` resumes
-until nothing is missing. `--device cpu --quick` goes through all of it without a GPU, on tiny models.
+Each step is a process of its own that ends within `--minutes`, downloads nothing and leaves JSON in FOLDER; its output
+is in STEP.log. A step that has succeeded is not repeated: the same command continues, and `trainings` resumes until
+nothing is missing. `--device cpu --quick` runs all steps without a GPU, on tiny models.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 9.5
 FAILED, OUT_OF_TIME = 1, 124
 SAVING = 1.0
-"""Minutes that a training has to stop and to be collected in, of a step's."""
+"""Minutes of a step that are left for a training to stop and to be collected."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A process: its module and arguments."""
+    """A process, by its module and arguments."""
 
     module: str
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     once: bool = True
-    """Whether it is done when it has succeeded."""
+    """Whether one success completes the step."""
 
     @property
     def command(self) -> list[str]:
-        """To be started in the root of the repository."""
+        """Command to start in the root of the repository."""
         return [sys.executable, "-m", self.module, *self.arguments]
 
 
@@ -62,7 +62,7 @@ def steps(device: str, out: Path, minutes: float, quick: bool) -> dict[str, Step
     common = ["--device", device, "--out", str(out)]
     tiny = ["--quick", "--sizes", "tiny", "--precisions", "bfloat16", "--families", "reformer-fast"] if quick else []
     timed = ["--implementations", "product", *tiny]
-    compiled = ["product", "checkpointed" if quick else "compiled"]  # compiling takes minutes, even of tiny models
+    compiled = ["product", "checkpointed" if quick else "compiled"]  # compiling takes minutes even for tiny models
     changes = ["training.max_updates=1"] if quick else []
     return {
         "tests": Step(
@@ -96,7 +96,7 @@ def steps(device: str, out: Path, minutes: float, quick: bool) -> dict[str, Step
 
 
 def do(name: str, step: Step, out: Path, minutes: float) -> dict[str, Any]:
-    """Run a step; what came of it."""
+    """Run a step; returns its command, environment, exit code and seconds."""
     began = time.monotonic()
     environment = {**os.environ, **step.environment}
     with (out / f"{name}.log").open("w", encoding="utf-8") as log:
@@ -122,13 +122,13 @@ def do(name: str, step: Step, out: Path, minutes: float) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do the steps that are asked for and not done; exit code 1 if one fails, after all others."""
+    """Run the requested steps that are not done; exit code 1, after all of them, if one fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="default: all, in this order")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), metavar="FOLDER")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="of a step")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="limit of a step")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--quick", action="store_true", help="tiny models: to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="tiny models: checks that everything runs")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here that torch can use; --device cpu --quick tries the steps without one")

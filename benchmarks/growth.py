@@ -1,4 +1,4 @@
-"""How time and memory grow with the length of sentences, and with their number: rows, and a figure of them."""
+"""Growth of time and memory with the length and the number of sentences: rows, and a figure of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jointnmt.analysis.figures import COLOURS, MARKERS, STYLES
 LENGTHS = (8, 16, 32, 64, 128)
 SENTENCES = (1, 2, 4, 8, 16, 32)
 FIXED_SENTENCES, FIXED_LENGTH = 2, 23
-"""Sentences at each length, and the length of each number of sentences."""
+"""Number of sentences at each length; length at each number of sentences."""
 MIB = 2**20
 
 
@@ -29,15 +29,15 @@ def growth(
     rounds: int,
     threads: int,
 ) -> Iterator[Row]:
-    """Rows of all points: every source and target has the same length there.
+    """Rows of all points; every source and target of a point has the same length.
 
     Args:
         task: training or decoding.
         names: family, size, precision.
-        implementations: that take their turns at each point.
+        implementations: those that take turns at each point.
         points: lengths, and numbers of sentences.
-        rounds: of each point.
-        threads: of torch.
+        rounds: rounds per point.
+        threads: threads of torch.
     """
     along_length = [("length", length, FIXED_SENTENCES) for length in points[0]]
     along_sentences = [("sentences", FIXED_LENGTH, sentences) for sentences in points[1]]
@@ -57,7 +57,7 @@ def case(task: str, names: tuple[str, str, str], implementation: Implementation,
 
 
 def growth_figure(rows: Sequence[Row], title: str) -> Figure:
-    """Seconds and memory (above what the process has before the first run) along both axes, both logarithmic."""
+    """Seconds and memory (beyond that before the first run) by length and by number, all axes logarithmic."""
     figure = Figure(figsize=(9, 6.4), layout="constrained")
     panels = figure.subplots(2, 2)
     for column, (axis, label) in enumerate(

@@ -2,10 +2,10 @@
 
     python -m benchmarks.hotspots [TASK ...] [--device cuda] [--out FOLDER] [--quick]
 
-Of every family in bfloat16 at the IWSLT size: one update or run under the profiler, its operations by their own time,
-and their groups as in docs/performance.md. On a GPU the time is that of its kernels, and what is missing to the whole
-is the time that it waited; kernels of a CUDA graph, which no operation launches, count in the sum alone. On a CPU, the
-profiler turns recordings of decoding off: its time is that without them.
+For every family in bfloat16 at the IWSLT size: one update or run under the profiler, its operations by their own time,
+and their groups as in docs/performance.md. On a GPU the time is that of its kernels, and the rest of the whole is the
+time that it waited; kernels of a CUDA graph, which no operation launches, count only in the sum. On a CPU, the profiler
+turns off recordings of decoding, so its time is that without them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from jointnmt.models import FAMILIES
 TASKS = ("training", "decoding")
 TOKENS, LISTED = 23, 30
 WARM_UP_RUNS = 3
-"""The second is captured as a CUDA graph."""
+"""Warm-up runs; the second is captured as a CUDA graph."""
 
 
 def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict[str, Any]:
-    """The operations of one run, after some that do not count."""
+    """The operations of one run, after some runs of warm-up."""
     lengths = np.full(pairs, TOKENS)
     names = family, size, "bfloat16", "product"
     subject: Any = (
@@ -50,7 +50,7 @@ def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict
         finish(device)
         took = time.perf_counter() - began
     own = "self_device_time_total" if on_card else "self_cpu_time_total"
-    # The time of a GPU's kernels is found twice: as events of their own, and in the operations that launched them.
+    # The time of a GPU's kernels appears twice: as events of their own, and in the operations that launched them.
     found = list(profiler.key_averages())
     launched = [event for event in found if event.device_type.name == "CPU"]
     busy = [event for event in found if event.device_type.name == "CUDA" and not event.is_user_annotation]
@@ -68,7 +68,7 @@ def hotspots(task: str, family: str, size: str, pairs: int, device: str) -> dict
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Profile, print the first operations of each, and write JSON if asked to."""
+    """Profile, print the first operations of each, and write JSON if requested."""
     parser = device_options(__doc__, "tiny models")
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"default: {' '.join(TASKS)}")
     options = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""Real sentence lengths: counted in the corpora where they are, else as recorded in `lengths.json`.
+"""Real sentence lengths: counted in the corpora if present, else as recorded in `lengths.json`.
 
-    python -m benchmarks.lengths    # record anew
+    python -m benchmarks.lengths    # record again
 
 The record has, for each corpus, how often each pair of lengths occurs, so that both ways give the same pairs, in
-another order. Lengths count the end mark. Pairs with more than `LONGEST` tokens on a side are left out and counted.
+different order. Lengths include the end mark. Pairs with more than `LONGEST` tokens on a side are left out and counted.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from jointnmt.text.segmentation import Segmentation
 RECORD = Path(__file__).with_name("lengths.json")
 LONGEST = 100
 CORPORA = {"IWSLT": "iwslt14-de-en", "Multi30k": "multi30k", "tiny": "multi30k"}
-"""Of each size, the folder of its corpus."""
+"""Folder of the corpus of each size."""
 TEXTS = ("valid", "test", "train-sample")
-"""Of IWSLT14: what is at hand, with a part of what there is to train on."""
+"""The available texts of IWSLT14, with a part of its training text."""
 FILES = {
     "iwslt14-de-en": ["bpe.codes.gz", *(f"{text}.{language}.gz" for text in TEXTS for language in ("de", "en"))],
     "multi30k": ["train.en.gz", "train.de.gz"],
 }
-"""That are read of a corpus: it is at hand if all of them are."""
+"""Files that are read of a corpus, which counts as present if all of them are."""
 END = "</w>"
-"""Of a word."""
+"""Mark of the end of a word."""
 
 
 @dataclass(frozen=True)
 class SentenceLengths:
-    """Tokens of each sentence pair of a corpus, end marks counted."""
+    """Tokens of each sentence pair of a corpus, end marks included."""
 
     source: Lengths
     target: Lengths
     origin: str
-    """Where they come from, for people."""
+    """Description of where the lengths come from."""
     left_out: int
-    """Pairs that are longer than `LONGEST` on a side."""
+    """Number of pairs that are longer than `LONGEST` on a side."""
 
 
 @cache

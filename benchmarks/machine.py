@@ -1,4 +1,4 @@
-"""The machine: what it is, how fast it multiplies matrices, how much memory this process has taken."""
+"""The machine: its description, its rate of matrix products, and the memory of this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch import Tensor
 import jointnmt
 
 SQUARE = {"cpu": 2048, "cuda": 8192}
-"""Rows and columns of the matrices whose product is the device's rate."""
+"""Rows and columns of the matrices whose product gives the device's rate."""
 
 
 class Rate(NamedTuple):
@@ -33,11 +33,11 @@ class Rate(NamedTuple):
 
 
 def product_rate(precision: str, device: str = "cpu", square: int | None = None, repeats: int = 3) -> Rate:
-    """How fast large square matrices are multiplied, on a CPU with the threads that torch has now: the median.
+    """Median rate of products of large square matrices; on a CPU, with the threads that torch has now.
 
     int8 is the library's product of two int8 matrices into int32.
     """
-    if square is None:  # smaller where it would take more than half a second
+    if square is None:  # smaller if it would take more than half a second
         square, rate = SQUARE[device], product_rate(precision, device, 256, 1).wall
         while 4 * square**3 > rate and square > 256:
             square //= 2
@@ -62,13 +62,13 @@ def _multiply(left: Tensor, right: Tensor) -> tuple[float, float]:
 
 
 def finish(device: str) -> None:
-    """Wait for what a device has been told to do."""
+    """Wait for the queued work of a device."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def description(device: str = "cpu") -> dict[str, Any]:
-    """What figures depend on: hardware, threads, versions, commit, date, command line."""
+    """Facts that figures depend on: hardware, threads, versions, commit, date, command line."""
     card = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if device == "cuda" else ""
     return {
         "hardware": f"{card}{_processor()}, {os.cpu_count()} cores, {_memory_bytes() / 2**30:.0f} GiB",
@@ -83,23 +83,23 @@ def description(device: str = "cpu") -> dict[str, Any]:
 
 
 def write_figures(file: Path, device: str = "cpu", **figures: Any) -> None:
-    """Write figures as JSON, with what they depend on; the folder is made."""
+    """Write figures as JSON, with the facts that they depend on; the folder is made."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({**description(device), **figures}, indent=1) + "\n", encoding="utf-8")
 
 
 def device_options(about: str | None, quick: str) -> argparse.ArgumentParser:
-    """The command line of a benchmark of a device: `--device`, `--out` for its figures, and `--quick`."""
+    """Command-line parser of a benchmark of a device: `--device`, `--out` for its figures, and `--quick`."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
     parser.add_argument("--out", type=Path, metavar="FOLDER")
-    parser.add_argument("--quick", action="store_true", help=f"{quick}: to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help=f"{quick}: checks that everything runs")
     return parser
 
 
 def commit() -> str:
-    """Of the code that runs, with `-dirty` if it has changed since; `no commit` outside of a repository."""
+    """Commit of the running code, with `-dirty` if it has changed since; `no commit` outside of a repository."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -118,14 +118,14 @@ def _memory_bytes() -> int:
 
 
 def resident_bytes(device: str = "cpu") -> int:
-    """What this process has in the device's memory now."""
+    """Bytes of the device's memory that this process has now."""
     return torch.cuda.memory_allocated() if device == "cuda" else _status("VmRSS")
 
 
 def peak_bytes(device: str = "cpu") -> int:
-    """The most that this process has had in the device's memory.
+    """Most bytes of the device's memory that this process has had.
 
-    Of a CPU from /proc where it is, for what getrusage tells begins with the peak of the process that started this one.
+    For a CPU from /proc if it exists, as getrusage starts from the peak of the process that started this one.
     """
     return torch.cuda.max_memory_allocated() if device == "cuda" else _status("VmHWM")
 

@@ -1,6 +1,6 @@
-"""The measured machines, a file for each kind of processor in `benchmarks/machines`, as tables of docs/performance.md.
+"""Tables of docs/performance.md from the measured machines: `benchmarks/machines`, one file for each kind of processor.
 
-A file is what `benchmarks.table` has measured on one machine: figures of different machines are never in one table.
+A file has the figures of `benchmarks.table` on one machine; figures of different machines are never in one table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "machines"
 SLOWER = 0.95
-"""What a precision may be slower than float32 by before it is called so."""
+"""Margin by which a precision must be slower than float32 to be reported as slower."""
 
 AUTHORS_SIZE, AUTHORS_RATE = "IWSLT", 139.0
 """GFLOP/s of float32 products where the authors' code was measured: two cores of an AMD EPYC of 2021, AVX2, in one run
@@ -23,7 +23,7 @@ AUTHORS = {
     ("decoding", "reformer-base"): 1.7,
     ("decoding", "reformer-fast"): 2.0,
 }
-"""Cells a second of training, sentences a second of beam 5, both in float32."""
+"""The authors' code: cells a second of training, sentences a second with beam 5, both in float32."""
 
 HEAD = (
     "| | training: cells/s | of rate | x authors' | x reference | bfloat16 | decoding: sentences/s | x authors' "
@@ -38,7 +38,7 @@ def machine_tables(folder: Path = FOLDER) -> str:
 
 
 def table(machine: dict[str, Any]) -> str:
-    """One machine: what it is, and a row for each family, without and with lexical shortcuts."""
+    """One machine: its description, and a row for each family, without and with lexical shortcuts."""
     rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in machine["rates"].items())
     head = (
         f"**{machine['kind']}**: {machine['hardware']}; {_threads(machine['threads'])}. Products, GFLOP/s: {rates}. "
@@ -72,7 +72,7 @@ def _line(machine: dict[str, Any]) -> Callable[[tuple[str, str | None]], str]:
 
 
 def _figures(task: str, found: dict[tuple[str, str], Row], rate: float, theirs: float | None) -> Iterator[str]:
-    """The figures of one task: in float32, its ratios to others, and other precisions against it."""
+    """Figures of one task: in float32, ratios to other implementations, and other precisions against it."""
     own = found["float32", "product"]
     if task == "latency":
         yield f"{own['seconds'] * 1e3:,.0f}"
@@ -92,12 +92,12 @@ def _figures(task: str, found: dict[tuple[str, str], Row], rate: float, theirs: 
 
 
 def _ratio(row: Row | None, other: Row | None) -> str:
-    """How many times as fast as the other."""
+    """Speed relative to the other, as a factor."""
     return "" if row is None or other is None else f"{other['seconds'] / row['seconds']:.2f}"
 
 
 def _traps(machine: dict[str, Any]) -> str:
-    """The precisions that are slower than float32 by more than they may be."""
+    """A sentence on the precisions that are slower than float32 by more than the margin."""
     names = ("task", "family", "shortcuts")
     product = [row for row in machine["rows"] if row["implementation"] == "product"]
     own = {tuple(row[name] for name in names): row for row in product if row["precision"] == "float32"}

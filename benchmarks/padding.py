@@ -2,9 +2,9 @@
 
     python -m benchmarks.padding [--max-tokens N ...] [--pairs N]
 
-Prints, for each size and limit of a batch's tokens, the batches of an epoch and the padded share of their cells: of the
-corpus at hand, and of as many pairs as given, with lengths drawn from that corpus, since a larger corpus has more
-sentences of equal lengths.
+Prints, for each size and limit of a batch's tokens, the batches of an epoch and the padded share of their cells: for
+the corpus at hand, and for a given number of pairs with lengths drawn from it, as a larger corpus has more sentences
+of equal lengths.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Padding:
 
     @property
     def share(self) -> float:
-        """Of padding in the cells computed."""
+        """Share of padding in the computed cells."""
         return 1 - self.cells / self.padded_cells
 
 
@@ -47,12 +47,12 @@ def epoch_padding(source: Lengths, target: Lengths, max_tokens: int) -> Padding:
 def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max-tokens", type=int, nargs="*", default=[1024, 2048, 4096], help="of a batch")
-    parser.add_argument("--pairs", type=int, default=160_000, help="to draw; IWSLT14 has 160,000 to train on")
+    parser.add_argument("--max-tokens", type=int, nargs="*", default=[1024, 2048, 4096], help="tokens of a batch")
+    parser.add_argument("--pairs", type=int, default=160_000, help="pairs to draw; IWSLT14 has 160,000 for training")
     options = parser.parse_args()
     for size in ("IWSLT", "Multi30k"):
         lengths = sentence_lengths(size)
-        in_order = np.lexsort((lengths.target, lengths.source))  # whether counted or recorded
+        in_order = np.lexsort((lengths.target, lengths.source))  # the same whether counted or recorded
         drawn = in_order[np.random.default_rng(SEED).integers(0, len(in_order), options.pairs)]
         for origin, rows in ((lengths.origin, slice(None)), ("drawn from these", drawn)):
             for max_tokens in options.max_tokens:

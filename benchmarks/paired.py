@@ -2,14 +2,14 @@
 
     python -m benchmarks.paired --against CHECKOUT [--tasks training decoding] [--starts N] [--rounds N] [--out FILE]
 
-Both checkouts compute the same batches, which is checked, each in a process of its own with one thread, and change
+Both checkouts compute the same batches, which is checked, each in a process of its own with one thread, and swap
 places in every round. Both processes are started several times, as the speed of the same code differs by 2 to 3% from
-process to process, whatever the number of rounds; and in turns, as of two processes of the same code the one that is
-started first may be 2% slower. So the number of starts is even. A line of the table is one family, size and precision.
-Its ratio is the other checkout's seconds over this one's, so that more than 1 means that this one is faster: the median
-over rounds for each start, and of these the median, with the lowest and the highest. Memory is this one's peak over the
-other's, both above what the process held before the first run, likewise the median over starts. Seconds are those of
-the processes on the CPU, so that others on the machine disturb little.
+process to process, whatever the number of rounds. They start in alternating order, as of two processes of the same code
+the first one may be 2% slower; so the number of starts is even. A line of the table is one family, size and precision.
+Its ratio is the other checkout's seconds over this one's (above 1: this one is faster): the median over rounds for each
+start, and of these the median, with the lowest and the highest. Memory is this one's peak over the other's, both beyond
+that before the first run, and also the median over starts. Seconds are CPU time of the processes, so that others on the
+machine disturb little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRECISIONS = {"training": ("float32", "bfloat16"), "decoding": ("float32", "bflo
 
 
 class Checkout:
-    """A process that runs the code of a checkout when told to."""
+    """A process that runs the code of a checkout on demand."""
 
     def __init__(self, folder: Path, asked: dict[str, Any], stack: ExitStack) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "OMP_NUM_THREADS": "1"}
@@ -48,7 +48,7 @@ class Checkout:
         self.base_bytes = self._answer()["base_bytes"]
 
     def run(self) -> dict[str, Any]:
-        """Seconds of the process, its peak memory so far, and what was done, after one run."""
+        """Do one run; its seconds of the process, the peak memory so far, and the work done."""
         assert self._process.stdin is not None
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
@@ -63,13 +63,13 @@ class Checkout:
 
 
 class Start(NamedTuple):
-    """What one start of both processes has shown."""
+    """Result of one start of both processes."""
 
     ratio: float
-    """The median over rounds."""
+    """The other's seconds over this one's, the median over rounds."""
     memory: float
     seconds: float
-    """Of this checkout, the median over rounds."""
+    """Seconds of this checkout, the median over rounds."""
 
 
 def compare(other: Path, asked: dict[str, Any], starts: int, rounds: int) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def compare(other: Path, asked: dict[str, Any], starts: int, rounds: int) -> dic
 
 
 def start(other: Path, asked: dict[str, Any], rounds: int, here_first: bool) -> Start:
-    """Start a process for each checkout, and let them take turns.
+    """Start a process for each checkout, which take turns.
 
     Raises:
         SystemExit: if they have not done the same work.
@@ -110,7 +110,7 @@ def start(other: Path, asked: dict[str, Any], rounds: int, here_first: bool) -> 
 
 
 def rows(other: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row for each case that is asked for."""
+    """A row for each requested case."""
     for task, family, size in product(options.tasks, options.families, options.sizes):
         for precision in PRECISIONS[task]:
             if options.precisions is None or precision in options.precisions:
@@ -121,7 +121,7 @@ def rows(other: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def serve(asked: dict[str, Any]) -> None:
     """The measured process: warm up, then a run for every line of the input."""
-    import time  # only this process needs these, of the checkout that it measures
+    import time  # only this process needs these, from the checkout that it measures
     from dataclasses import replace
 
     import torch
@@ -157,18 +157,18 @@ def _answer(values: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print the table, and write it as JSON if asked to."""
+    """Measure, print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="a checkout of the code to compare with")
     parser.add_argument("--tasks", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--sizes", nargs="+", default=["IWSLT", "Multi30k"], metavar="SIZE")
     parser.add_argument("--precisions", nargs="+", metavar="PRECISION", help="default: all")
-    parser.add_argument("--starts", type=int, default=4, help="of the processes, an even number")
-    parser.add_argument("--rounds", type=int, default=5, help="of each start")
-    parser.add_argument("--max-tokens", type=int, default=256, help="of a training batch, which is an update")
-    parser.add_argument("--updates", type=int, default=2, help="of a round of training")
-    parser.add_argument("--batches", type=int, default=1, help="of a round of decoding, 16 sentences each")
+    parser.add_argument("--starts", type=int, default=4, help="starts of the processes, an even number")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each start")
+    parser.add_argument("--max-tokens", type=int, default=256, help="tokens of a training batch, which is an update")
+    parser.add_argument("--updates", type=int, default=2, help="updates of a round of training")
+    parser.add_argument("--batches", type=int, default=1, help="batches of 16 sentences of a round of decoding")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         serve(options.serve)
         return
     if options.starts % 2:
-        parser.error("--starts is to be an even number")
+        parser.error("--starts must be an even number")
     if options.against is None or not (options.against / "src").is_dir():
         parser.error("--against needs a checkout: a folder with src in it")
     found = []
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             flush=True,
         )
     if options.out:
-        from benchmarks.machine import write_figures  # not above: a measured process has those of its checkout
+        from benchmarks.machine import write_figures  # not above: a measured process imports those of its checkout
 
         write_figures(options.out, threads=1, against=str(options.against), rows=found)
 

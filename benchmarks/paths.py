@@ -1,9 +1,9 @@
-"""Table 1 of Li et al. (2020), found on the models: how far source and target are from each other, and what it costs.
+"""Table 1 of Li et al. (2020), measured on the models: path lengths between source and target, and their cost.
 
     python -m benchmarks.paths
 
 Nothing is timed. Path lengths follow gradients through the reference of each family with random weights; operations are
-counted while the reference computes. docs/analysis.md has the table and what it says.
+counted while the reference computes. docs/analysis.md has the table and its discussion.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PAPER = {
     "reformer-base": ("O(n³d)", "O(1)"),
     "reformer-fast": ("O(n³d), PreNet O(n²d)", "O(l)"),
 }
-"""Complexity of a layer and path length, by Table 1 and the text on Reformer-fast."""
+"""Complexity of a layer and path length, from Table 1 and the paper's text on Reformer-fast."""
 DEPTHS, LENGTHS = (1, 2, 4), (3, 9)
-"""Layers of every stack, and tokens of both sides, of the models whose paths are followed."""
+"""Layers of every stack, and tokens of both sides, for the paths."""
 TOKENS, EMBED_DIM = 23, SIZES["IWSLT"].settings["embed_dim"]
-"""Of the sentence and the models whose operations are counted."""
+"""Size of the sentence and the models for the count of operations."""
 FIRST, WEAK = 0, (1e-3, 1e-4)
-"""The token whose way is followed; and what attentions are multiplied by, to see how many of them its way takes."""
+"""The token whose path is followed; and the factor of attentions, by which those on its path are counted."""
 SUPERSCRIPTS = {1: "", 2: "²", 3: "³"}
 HEAD = (
     "| | paper: complexity | path | attention here | its share at 23 tokens | half from | "
@@ -48,10 +48,10 @@ class Followed(Reference):
     def __init__(self, config: Any, weights: Any) -> None:
         super().__init__(config, weights)
         self.strength = 1.0
-        """What the results of attention, the reduction among them, are multiplied by."""
+        """Factor of the results of attention, the reduction included."""
         self.embedded: dict[str, Tensor] = {}
         self.states: list[Tensor] = []
-        """Of layers in the order of computation: `[B, L, E]` or, of the grid, `[B, S, T, E]`."""
+        """States of the layers in the order of computation: `[B, L, E]` or, of the grid, `[B, S, T, E]`."""
 
     def embed(self, name: str, ids: Tensor) -> Tensor:
         self.embedded[name] = super().embed(name, ids)
@@ -78,10 +78,10 @@ class Followed(Reference):
 
 
 def layers_until_meeting(family: str, depth: int, tokens: int) -> int:
-    """Layers that a source token passes, up to that whose newest state depends on it and on an earlier target token.
+    """Layers on the path of a source token, up to the one whose newest state depends on it and an earlier target token.
 
-    The newest state is that at the last target position, of a grid all cells there. On a grid the input has met already
-    where source and target are the token's own; here both have to reach a state of another target position.
+    The newest state is that at the last target position; of a grid, all cells there. On a grid, the input already joins
+    source and target at the token's own cell; here both must reach a state of another target position.
     """
     model = _followed(family, depth)
     model(*_ids(tokens))
@@ -95,10 +95,10 @@ def layers_until_meeting(family: str, depth: int, tokens: int) -> int:
 
 
 def fewest_attentions(family: str, depth: int, tokens: int, side: str) -> int:
-    """Attentions, the reduction among them, on the shortest way of a side's first token to the last prediction.
+    """Attentions, the reduction included, on the shortest path of a side's first token to the last prediction.
 
-    Each attention on a way multiplies its share of the gradient by the strength of attentions. So where these are weak,
-    the gradient falls with that power of the strength which the shortest way has; residual connections cost nothing.
+    Each attention on a path multiplies its share of the gradient by the strength. So if the strength is small, the
+    gradient is proportional to its power with the shortest path's number of attentions; residual connections are free.
     """
     model, influences = _followed(family, depth), []
     for model.strength in WEAK:
@@ -107,7 +107,7 @@ def fewest_attentions(family: str, depth: int, tokens: int, side: str) -> int:
 
 
 def attention_operations(family: str, tokens: int, embed_dim: int) -> tuple[int, int]:
-    """Of a layer of each stack: of scores and weighted sums; and of projections and feed-forward blocks."""
+    """Operations of a layer of each stack: scores and weighted sums; projections and feed-forward blocks."""
     shallow, deep = (_products(family, depth, tokens, embed_dim) for depth in (1, 2))
     attention, every = (deep[kind] - shallow[kind] for kind in ("attention", "every"))
     return attention, every - attention
@@ -115,7 +115,7 @@ def attention_operations(family: str, tokens: int, embed_dim: int) -> tuple[int,
 
 @cache
 def _products(family: str, depth: int, tokens: int, embed_dim: int) -> dict[str, int]:
-    """Operations that the reference computes, with stacks of so many layers."""
+    """Operations of the reference with stacks of so many layers."""
     layers = dict.fromkeys(SIZES["IWSLT"].depths[family], depth)
     config = model_config(family, "IWSLT", embed_dim=embed_dim, ffn_dim=4 * embed_dim, **layers)
     model = build_model(config, 5, 5)
@@ -126,13 +126,13 @@ def _products(family: str, depth: int, tokens: int, embed_dim: int) -> dict[str,
 
 
 def growth(family: str) -> tuple[int, int]:
-    """The powers of n, the tokens on both sides, and of d, the features, with which attention's operations grow."""
+    """The powers of n, the tokens on both sides, and d, the features, in attention's operations."""
     base, longer, wider = (attention_operations(family, *each)[0] for each in ((4, 32), (8, 32), (4, 64)))
     return round(math.log2(longer / base)), round(math.log2(wider / base))
 
 
 def path_table() -> str:
-    """The table: the paper's columns, and what is found."""
+    """The table: the paper's columns, and the measured ones."""
     return HEAD + "".join(map(_line, FAMILIES))
 
 
@@ -157,7 +157,7 @@ def _line(family: str) -> str:
 
 
 def _all_the_same(found: set[int]) -> str:
-    """The one number; or the range of several."""
+    """The number if all are equal; else their range."""
     return f"{min(found)}" if len(found) == 1 else f"{min(found)} to {max(found)}"
 
 
@@ -175,7 +175,7 @@ def _ids(tokens: int) -> Tensor:
 
 
 def _influence(model: Followed, side: str, state: Tensor) -> float:
-    """The norm of the gradient of a state, weighted at random, with respect to the first token of a side."""
+    """Norm of the gradient of a randomly weighted state with respect to the first token of a side."""
     weights = torch.randn(state.shape, dtype=state.dtype, generator=torch.Generator().manual_seed(1))
     (gradient,) = torch.autograd.grad(
         (state * weights).sum(), model.embedded[f"{side}_embedding"], retain_graph=True, materialize_grads=True

@@ -1,10 +1,10 @@
-"""What it costs to prepare a large corpus: pieces are learnt, pairs segmented and rid of duplicates, an epoch planned.
+"""Cost of preparing a large corpus: learning pieces, segmenting pairs, removing duplicates, planning an epoch.
 
     python -m benchmarks.preparation --pairs 1000000 10000000
 
-Pairs are made up: those of the bundled corpus, drawn at random, with words left out, doubled and exchanged on both
-sides. Each part is measured in a process of its own, the last one the first updates of a training. Seconds of the
-processors count all processes, and say what the cost is where other work shares the machine.
+Pairs are synthetic: those of the bundled corpus, drawn at random, with words deleted, doubled and swapped on both
+sides. Each part is measured in a process of its own; the last one is the first updates of a training. Processor seconds
+count all processes, and are the cost that holds if other work shares the machine.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ RUN = locate_run(Path("package:tatoeba-de-en-transformer"))
 FILE_PAIRS = 1_000_000
 SEED = 1
 NOISE = 0.15
-"""Of the words of a side, how many are changed."""
+"""Fraction of the words of a side that are changed."""
 UPDATES = 5
 """Of the training."""
 LOADED = 100
-"""Updates whose batches are loaded, from the beginning and the end of an epoch."""
+"""Updates whose batches are loaded, at the beginning and at the end of an epoch."""
 
 
 def write_corpus(folder: Path, pairs: int) -> None:
-    """Write files of so many pairs together; a larger corpus begins with the files of a smaller one."""
+    """Write files with so many pairs in total; a larger corpus begins with the files of a smaller one."""
     counts = [min(FILE_PAIRS, pairs - begin) for begin in range(0, pairs, FILE_PAIRS)]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(partial(_write_file, folder), range(len(counts)), counts))
@@ -82,20 +82,20 @@ Part = Callable[[Path, int], dict[str, Any]]
 
 
 def prepare(folder: Path, pairs: int, processes: int, parts: Sequence[str]) -> dict[str, Any]:
-    """Time and memory of each part of what comes before an epoch; each is done by a process of its own.
+    """Time and memory of each part of the work before an epoch, each done by a process of its own.
 
     Args:
-        folder: for the corpus, which is written unless it is there, and for what the parts make anew.
-        pairs: of the corpus.
-        processes: that segment.
-        parts: which of `PARTS` are done.
+        folder: for the corpus, which is written unless it exists, and for what the parts make again.
+        pairs: pairs of the corpus.
+        processes: processes that segment.
+        parts: the parts to do, of `PARTS`.
     """
     if not list(folder.glob("*.tsv")):
         write_corpus(folder, pairs)
     size = sum(path.stat().st_size for path in folder.glob("*.tsv"))
     found: dict[str, Any] = {"pairs": pairs, "processes": processes, "text_bytes": size}
     for name in parts:
-        if name in MAKES:  # what an earlier measurement has left would cost nothing
+        if name in MAKES:  # else an earlier measurement's files are reused at no cost
             shutil.rmtree(folder / MAKES[name], ignore_errors=True)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             found[name] = pool.submit(_measured, PARTS[name], folder, processes).result()
@@ -122,12 +122,12 @@ def _config(folder: Path, processes: int) -> DataConfig:
 
 
 def _opened(folder: Path, processes: int) -> TokenStore:
-    """The store, in the pieces of the model that comes with the package."""
+    """The store, with the pieces of the bundled model."""
     return build_store(_config(folder, processes), Segmentation.load(RUN / "segmentation"))
 
 
 def _learn(folder: Path, processes: int) -> dict[str, Any]:
-    """Learn pieces from all of the text; another part's are those of the model."""
+    """Learn pieces from the whole text; the other parts use those of the bundled model."""
     data = _config(folder, processes)
     sources, targets = (read_pairs(data.train, data, FilterReport()) for _ in range(2))
     texts = (pair.source for pair in sources), (pair.target for pair in targets)
@@ -142,7 +142,7 @@ def _store(folder: Path, processes: int) -> dict[str, Any]:
 
 
 def _plan(folder: Path, processes: int) -> dict[str, Any]:
-    """Open the store, plan an epoch, and load its first and its last updates, as a resumed training does."""
+    """Open the store, plan an epoch, and load its first and last updates, as a resumed training does."""
     began = time.perf_counter()
     store = _opened(folder, processes)
     opened = time.perf_counter()
@@ -156,7 +156,7 @@ def _plan(folder: Path, processes: int) -> dict[str, Any]:
 
 
 def _train(folder: Path, processes: int) -> dict[str, Any]:
-    """The first updates of a training, from its start on."""
+    """The first updates of a training, with its start."""
     trained = RunDirectory(RUN).read_experiment().plain()
     recipe = {
         "name": "benchmark",
@@ -173,11 +173,11 @@ def _train(folder: Path, processes: int) -> dict[str, Any]:
 
 PARTS: dict[str, Part] = {"pieces": _learn, "store": _store, "plan": _plan, "training": _train}
 MAKES = {"store": "cache", "training": "run"}
-"""The folder that a part fills."""
+"""Folder that a part writes."""
 
 
 def _processor_seconds() -> float:
-    """Of this process and those that it has waited for."""
+    """Processor seconds of this process and those that it has waited for."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, kinds))
 
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--folder", type=Path, help="where the corpora are, or stay; default: for as long as needed")
+    parser.add_argument("--folder", type=Path, help="folder of the corpora, which are kept; default: a temporary one")
     given = parser.parse_args()
     print(json.dumps(description()))
     for pairs in given.pairs:

@@ -1,4 +1,4 @@
-"""Each subject in a process of its own, so that its memory is its own, and ready to take its turn."""
+"""Subjects in processes of their own, so that memory is measured for each, ready to take turns."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory
 
 @dataclass(frozen=True)
 class Work:
-    """What a run has done. Cells of a Transformer are those that a grid of its batches would have."""
+    """The work of a run. Cells of a Transformer are those that a grid of its batches would have."""
 
     operations: float
-    """Useful ones."""
+    """Useful operations."""
     sentences: int
     cells: int
-    """Whose source and target token are both real."""
+    """Cells whose source and target token are both real."""
     padded_cells: int
-    """Padding included."""
+    """Cells, padding included."""
     largest_batch: int
     """Most cells computed at once, padding included."""
 
 
 class Subject(Protocol):
-    """What is measured, in its own process."""
+    """The subject of a measurement, in its own process."""
 
     device: str
-    """Where it runs: cpu or cuda."""
+    """Device that it runs on: cpu or cuda."""
     late_bytes: int
-    """What the first run adds to memory for good."""
+    """Bytes that the first run adds to memory permanently."""
     warm_up_runs: int
-    """Before the first that counts."""
+    """Runs before the first that counts."""
 
     def run(self) -> None:
-        """Do what is timed."""
+        """Do the work that is timed."""
 
     def work(self) -> Work:
-        """What the last run has done."""
+        """The work of the last run."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Round:
     process_seconds: float
     work: Work
     peak_bytes: int
-    """The most memory that the process has had so far, warming up included."""
+    """Peak memory of the process so far, warm-up included."""
     peak_cells: int
-    """The most cells that a batch has had so far, padding included."""
+    """Most cells of a batch so far, padding included."""
 
 
 class SubjectLostError(Exception):
@@ -69,16 +69,16 @@ class SubjectLostError(Exception):
 
 
 class Worker:
-    """A process that builds a subject, warms it up, and then runs it when told to.
+    """A process that builds a subject, warms it up, and then runs it on demand.
 
     Args:
-        build: makes the subject; it is pickled.
-        threads: that torch may use there.
+        build: makes the subject; must be picklable.
+        threads: threads of torch in that process.
     """
 
     def __init__(self, build: Callable[[], Subject], threads: int) -> None:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages: none
-        # Forked from a process that has only imported: as clean as a fresh interpreter, without its seconds.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler
+        # Forked from a process that has only imported: as clean as a new interpreter, but starts at once.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["benchmarks.training", "benchmarks.decoding"])
         self._connection, theirs = context.Pipe()
@@ -86,7 +86,7 @@ class Worker:
         self._process.start()
         theirs.close()
         self.base_bytes, self.warm_up_seconds = self._receive()
-        """Memory of the process before the first run, and what that adds for good; and the time of warming up."""
+        """Memory of the process before the first run plus what that adds permanently; and the time of warm-up."""
 
     def run(self) -> Round:
         """Time one run."""
@@ -130,7 +130,7 @@ class Worker:
 
 
 def _serve(connection: Connection, build: Callable[[], Subject], threads: int) -> None:
-    """The other process: answer every command with what it asks for, or with the error that it meets."""
+    """The subject's process: answer every command with its result or its error."""
     torch.set_num_threads(threads)
     keep_freed_memory()
     bound_kernel_cache()

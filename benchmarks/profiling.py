@@ -1,4 +1,4 @@
-"""Where the time goes: the operations of a run, in five groups."""
+"""Shares of the time of a run, by five groups of operations."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ GROUPS = (
         r"|^native::(?!mlp)",
     ),
 )
-"""Each group's operations, by a pattern of their names: the first group that matches has them. Whatever runs inside of
-an autograd function of attention belongs to attention. The custom kernels are called `native::` and their name."""
+"""Patterns of each group's operation names; the first group that matches counts. Everything inside of an autograd
+function of attention belongs to attention. Custom kernels are named `native::NAME`."""
 REST = "rest"
 
 
 def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, float]:
-    """Each group's share of the time of a run; `rest` is other operations, and Python.
+    """Each group's share of the time of a run; `rest` is other operations and Python.
 
-    An operation's time is its own, without that of the operations it calls; on a GPU it is that of its kernels, so that
-    `rest` is also the time that the GPU was idle. The overhead of profiling falls to `rest` for the most part.
+    An operation's time excludes that of the operations it calls; on a GPU it is that of its kernels, so that `rest`
+    includes the idle time of the GPU. Most of the overhead of profiling is in `rest`.
     """
     on_card = device == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_card else [])]
@@ -53,7 +53,7 @@ def shares_of_time(run: Callable[[], None], device: str = "cpu") -> dict[str, fl
 
 
 def group_of(name: str) -> str:
-    """The group of an operation by itself."""
+    """The group of a single operation."""
     return next((group for group, pattern in GROUPS if re.search(pattern, name)), REST)
 
 

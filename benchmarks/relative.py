@@ -1,8 +1,8 @@
-"""Speed of decoding relative to the Transformer: Table 3 of Li et al. (2020), beside measured machines and the reasons.
+"""Speed of decoding relative to the Transformer: Table 3 of Li et al. (2020) beside measured machines, with reasons.
 
     python -m benchmarks.relative
 
-Nothing is timed: measured speeds are those of `benchmarks/machines`, operations those of `benchmarks/counting.py`.
+Nothing is timed: speeds come from `benchmarks/machines`, operations from `benchmarks/counting.py`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from jointnmt.ops import backend
 
 FIRST, *OTHERS = FAMILIES
 PAPER = {"reformer-base": 0.52, "reformer-fast": 0.73}
-"""On a GPU, with half precision."""
+"""The paper's speeds, on a GPU with half precision."""
 TOKENS, BEAM = 23, 5
 TASKS = {"decoding": "several sentences at once", "latency": "one sentence"}
 
 
 def relative_table() -> str:
-    """One row for each place where decoding was measured, counted or predicted; a column for each family."""
+    """A row for each measurement, count or prediction of decoding; a column for each family."""
     head = f"| decoding, speed relative to the Transformer | {' | '.join(OTHERS)} |\n{'|---' * (1 + len(OTHERS))}|\n"
     return head + "".join(f"| {name} | {' | '.join(map(speed, OTHERS))} |\n" for name, speed in _rows())
 
 
 def arithmetic_table() -> str:
-    """What share of the time the useful products would take at the rate of the machine's products, in float32."""
+    """Share of the time that the useful products would take at the machine's rate of products, in float32."""
     head = f"| share of the time that is arithmetic | {' | '.join(FAMILIES)} |\n{'|---' * (1 + len(FAMILIES))}|\n"
     lines = []
     for machine, task in product(_machines(), TASKS):
@@ -84,7 +84,7 @@ def _arithmetic(machine: dict[str, Any], task: str, family: str) -> float:
 
 @cache
 def _launches(family: str) -> int:
-    """Of a position in eager PyTorch, at the paper's depths: they do not depend on width or batch."""
+    """Launches of a position in eager PyTorch, at the paper's depths; they do not depend on width or batch."""
     narrow = SIZES["tiny"].settings | SIZES["IWSLT"].depths[family]
     model = build_model(model_config(family, "tiny", **narrow), 40, 40).eval()
     counting, ids = Counting(rate=1.0, bandwidth=1.0), torch.full((BEAM,), 4)

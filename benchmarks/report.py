@@ -1,4 +1,4 @@
-"""What a benchmark prints and writes: a table for people, JSON for programs."""
+"""Output of a benchmark: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ VALUES: dict[str, Any] = {
 
 
 class Report:
-    """Prints rows as they come, and writes them all, with the machine, as JSON after each.
+    """Prints rows as they come, and after each writes all of them, with the machine, as JSON.
 
     Args:
-        name: of the benchmark, and of its file.
-        folder: of the file; None: only print.
-        settings: what the figures depend on besides the machine.
-        device: where they are measured: cpu or cuda.
+        name: name of the benchmark and of its file.
+        folder: folder of the file; None: only print.
+        settings: settings that the figures depend on besides the machine.
+        device: device of the measurement: cpu or cuda.
     """
 
     def __init__(self, name: str, folder: Path | None, settings: dict[str, Any], device: str = "cpu") -> None:
         self.name, self.rows = name, list[Row]()
         self.path = None if folder is None else folder / f"{name}.json"
         self.head = {**description(device), "settings": settings}
-        # Of decoding on a CPU, which a profiler turns off.
+        # The recordings of decoding on a CPU, which a profiler turns off.
         self._path = " without recordings" if device == "cpu" and name != "training" else ""
         self._console = Console(highlight=False, width=120)
         versions = f"torch {self.head['torch']}, jointnmt {self.head['jointnmt']}, {self.head['date']}"

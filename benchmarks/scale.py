@@ -1,10 +1,10 @@
-"""What a training does on a cluster, simulated: the tables of docs/scale.md.
+"""Simulation of a training on a cluster, for the tables of docs/scale.md.
 
     python -m benchmarks.scale
 
-An update is planned and shared out as the trainer does it, by the same functions, over sentences of real lengths. Each
-process computes its batches; then the gradients are summed in a ring, and all make the same step of the optimiser. The
-update has ended when the slowest process has. `python -m benchmarks.scale_measured` holds this against real runs.
+An update is planned and divided by the trainer's own functions, over sentences of real lengths. Each process computes
+its batches; then the gradients are summed in a ring, and all make the same step of the optimiser. The update ends when
+the slowest process does. `python -m benchmarks.scale_measured` compares this with real runs.
 """
 
 from __future__ import annotations
@@ -24,80 +24,80 @@ from jointnmt.models.interface import TranslationModel
 
 @dataclass(frozen=True)
 class Processor:
-    """What one process's share of an update takes there, in seconds."""
+    """Costs of one process's share of an update on a processor, in seconds."""
 
     operation: float
-    """Of the matrix products and all that comes with them."""
+    """Seconds of an operation: matrix products and all that comes with them."""
     batch: float = 0.0
-    """On top for each batch."""
+    """Seconds added by each batch."""
     shortest_batch: float = 0.0
-    """No batch takes less: to launch its kernels, on a GPU."""
+    """Least seconds of a batch: on a GPU, those of launching its kernels."""
     step: float = 0.0
-    """Of the optimiser and of what else an update needs once."""
+    """Seconds of the optimiser and of all else that an update needs once."""
     load: float = 0.0
-    """To make a token of a batch ready, which happens meanwhile."""
+    """Seconds of preparing a token of a batch, which happens in parallel."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """What joins neighbours in a ring of processes."""
+    """The link of neighbours in a ring of processes."""
 
     latency: float
-    """Seconds of a message."""
+    """Seconds per message."""
     bandwidth: float
-    """Bytes a second that a process sends, while it receives as many."""
+    """Bytes a second that a process sends while it receives as many."""
 
     def shared(self, processes: int, cores: int) -> Network:
-        """Where the messages go through memory, and cores move them."""
+        """The network if messages go through memory, moved by the cores."""
         slower = max(1.0, processes / cores)
         return Network(self.latency * slower, self.bandwidth / slower)
 
     def sum_seconds(self, size: float, processes: int) -> float:
-        """Of the sum of `size` bytes over all processes: each sends 2 (N - 1) messages of an N-th."""
+        """Seconds of summing `size` bytes over all N processes: each sends 2 (N - 1) messages of an N-th."""
         return 2 * (processes - 1) * (self.latency + size / processes / self.bandwidth)
 
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """Where the seconds of an update go."""
+    """Seconds of an update by cause."""
 
     compute: float
-    """Of all processes' batches, if no core ever waits."""
+    """Seconds of all processes' batches, if no core ever waits."""
     waiting: float
-    """For the slowest process."""
+    """Seconds of waiting for the slowest process."""
     summing: float
-    """The gradients over the network."""
+    """Seconds of summing the gradients over the network."""
     step: float
-    """Of the optimiser."""
+    """Seconds of the optimiser."""
 
     @property
     def total(self) -> float:
-        """Of the update."""
+        """Seconds of the update."""
         return self.compute + self.waiting + self.summing + self.step
 
 
 @dataclass(frozen=True)
 class SimulatedTraining:
-    """What is trained, and how its updates are dealt."""
+    """A model, its text, and how its updates are divided."""
 
     config: ModelConfig
     vocabulary: int
-    """Pieces of the target."""
+    """Number of pieces of the target."""
     gradient_bytes: int
     source: Lengths
-    """Tokens of each pair's source, end mark counted."""
+    """Tokens of each pair's source, end mark included."""
     target: Lengths
 
     @classmethod
     def of(cls, model: TranslationModel, vocabulary: int, lengths: SentenceLengths) -> Self:
-        """A model's, on sentences of these lengths."""
+        """The training of a model on sentences of these lengths."""
         size = 4 * sum(parameter.numel() for parameter in model.parameters())
         return cls(cast(ModelConfig, model.config), vocabulary, size, lengths.source, lengths.target)
 
     def update_time(
         self, update: UpdateBatches, processes: int, processor: Processor, network: Network, cores: int | None = None
     ) -> UpdateTime:
-        """One update's. None for `cores`: each process has one of its own."""
+        """Time of one update. `cores` None: each process has one of its own."""
         cores = min(processes, cores or processes)
         shares = [
             [share.pairs for share in shard(update, (self.source, self.target), rank, processes)]
@@ -113,7 +113,7 @@ class SimulatedTraining:
         )
 
     def operations(self, batch: Sequence[int] | Lengths) -> float:
-        """Of a batch's forward and backward pass, padding included."""
+        """Operations of a batch's forward and backward pass, padding included."""
         longest = int(self.source[batch].max()), int(self.target[batch].max())
         return float(len(batch) * training_operations(self.config, self.vocabulary, *longest))
 
@@ -128,7 +128,7 @@ class SimulatedTraining:
 
 
 def _last_end(seconds: Sequence[float], cores: int) -> float:
-    """When the last of the processes ends that need so many seconds of a core, and share these evenly."""
+    """Time when the last process ends, if processes that need so many seconds of a core share cores evenly."""
     end = before = 0.0
     for number, each in enumerate(sorted(seconds)):
         end += (each - before) * max(1.0, (len(seconds) - number) / cores)
@@ -137,5 +137,5 @@ def _last_end(seconds: Sequence[float], cores: int) -> float:
 
 
 def mean_time(times: Sequence[UpdateTime]) -> UpdateTime:
-    """Part by part."""
+    """Mean of each part."""
     return UpdateTime(*np.mean([astuple(each) for each in times], axis=0).tolist())

@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale_measured [--families FAMILY ...] [--size SIZE] [--processes N ...] [--out FILE]
 
-What a process's share takes is fitted to processes that train alone, as many at once as there are cores to compute
-with, and the network to sums of random numbers between two processes. Then updates are trained together, by gloo over
-the loopback interface, one thread a process, and compared with what is simulated for these very updates.
+The cost of a process's share is fitted to processes that train alone, as many at once as there are cores, and the
+network to sums of random numbers between two processes. Then updates are trained together, by gloo over the loopback
+interface, one thread a process, and compared with the simulation of the same updates.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ CORES = os.cpu_count() or 1
 BATCH_TOKENS, UPDATE_TOKENS = 1024, 4096
 MAX_CELLS = 16_384
 WARM_UP = 4
-"""Updates before the first that counts."""
+"""Updates of warm-up."""
 SUMMED = [2**exponent for exponent in range(12, 24, 2)]
-"""Numbers that are summed to measure the network."""
+"""Numbers that are summed in measurements of the network."""
 
 Timed = tuple[list[UpdateBatches], list[float]]
-"""Updates, and the seconds that each took."""
+"""Updates, and the seconds of each."""
 
 
 def train(case: TrainingCase, updates: int) -> Timed:
-    """Time updates in this process, together with the others of its group."""
+    """Time updates in this process, which trains with the others of its group."""
     subject = Training(case)
     reports = [next(subject.steps) for _ in range(WARM_UP + updates)]
     return subject.plan()[WARM_UP:], [report.seconds for report in reports[WARM_UP:]]
@@ -68,17 +68,17 @@ def _sum_seconds(tensor: torch.Tensor) -> float:
 
 
 def in_group(act: Callable[[], Any], processes: int) -> Any:
-    """What `act` returns in the first of so many processes that form a group as torchrun's do."""
+    """Result of `act` in the first of so many processes, which form a group as under torchrun."""
     return _start(act, [(rank, processes) for rank in range(processes)])[0]
 
 
 def alone(act: Callable[[], Any], copies: int) -> list[Any]:
-    """What `act` returns in each of so many processes at once, none of which knows of the others."""
+    """Results of `act` in so many simultaneous processes that do not form a group."""
     return _start(act, [(0, 1)] * copies)
 
 
 def _start(act: Callable[[], Any], places: Sequence[tuple[int, int]]) -> list[Any]:
-    context = multiprocessing.get_context("forkserver")  # imports once, forks a clean process each time
+    context = multiprocessing.get_context("forkserver")  # imports once, and forks a clean process each time
     context.set_forkserver_preload(["benchmarks.training"])
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -98,14 +98,14 @@ def _start(act: Callable[[], Any], places: Sequence[tuple[int, int]]) -> list[An
 
 def _work(act: Callable[[], Any], rank: int, world: int, port: int, connection: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world)}
-    if world > 1:  # how the package knows of torchrun
+    if world > 1:  # by which the package detects torchrun
         os.environ |= {"TORCHELASTIC_RUN_ID": "benchmark", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world)}
     torch.set_num_threads(1)
     connection.send(act())
 
 
 def fit_processor(simulated: SimulatedTraining, timed: Sequence[Timed]) -> Processor:
-    """Seconds of an operation, a batch and a step that explain the updates of processes alone."""
+    """Seconds of an operation, a batch and a step, fitted to updates of processes that train alone."""
     rows = [
         (sum(map(simulated.operations, update)), len(update), 1.0, seconds)
         for updates, times in timed
@@ -119,7 +119,7 @@ def fit_processor(simulated: SimulatedTraining, timed: Sequence[Timed]) -> Proce
 
 
 def fit_network(timed: Sequence[tuple[int, float]]) -> Network:
-    """Latency and bandwidth that explain the sums of two processes: 2 (latency + bytes / 2 / bandwidth) each."""
+    """Latency and bandwidth, fitted to sums of two processes: 2 (latency + bytes / 2 / bandwidth) seconds each."""
     sizes, seconds = np.array(timed).T
     columns = np.stack([2 / seconds, sizes / seconds], 1)
     scale = columns.max(0)

@@ -1,8 +1,8 @@
-"""The tables of docs/scale.md, from rates that were measured and, for GPUs, from what operations move and compute.
+"""The tables of docs/scale.md, from measured rates and, for GPUs, from the traffic and products of operations.
 
     python -m benchmarks.scale_tables
 
-Nothing is timed: the same numbers come out on every machine.
+Nothing is timed: the numbers are the same on every machine.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ RECIPES = {
     "wmt14/en-de-base-fusion": (32_000, 32_000),
     "wmt14/en-de-big-fusion": (32_000, 32_000),
 }
-"""With the pieces of source and target."""
+"""Recipes, with the numbers of pieces of source and target."""
 SEED = 1
 SAMPLE = 2**18
-"""Target tokens of the updates that are simulated, at least, and two updates."""
+"""Least target tokens of the simulated updates, of which there are at least two."""
 CARD_TOKENS = 16_384
-"""Of an update that grows with the number of cards."""
+"""Target tokens per card of an update that grows with the number of cards."""
 LOAD = 1.2e-6
-"""Seconds of a core to make a target token of a batch ready: of the bundled corpus, on the machine of docs/scale.md."""
+"""Core seconds of preparing a target token of a batch: for the bundled corpus, on the machine of docs/scale.md."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU: what it attains, and how long Python needs for an operation."""
+    """A GPU: its attained rates, and the host's time for an operation."""
 
     name: str
     product_rate: float
-    """Operations a second of large bfloat16 products."""
+    """Operations a second in large bfloat16 products."""
     memory: float
-    """Bytes a second."""
+    """Bytes a second of memory."""
     launch: float = 6e-6
-    """Seconds of an operation of eager PyTorch on the host."""
+    """Seconds of eager PyTorch on the host for an operation."""
 
 
 @dataclass(frozen=True)
 class Machines:
-    """How many cards a machine has, and how machines and their cards are joined."""
+    """Machines with so many cards each, and the links of cards and machines."""
 
     name: str
     cards: int
     inside: Network
     between: Network
-    """Of one machine: its cards share it."""
+    """Link of a machine, which its cards share."""
 
     def network(self, processes: int) -> Network:
         """The slowest link of a ring of all cards."""
@@ -82,38 +82,38 @@ SLOW = Machines("10 Gbit/s", 8, NVLINK, Network(50e-6, 1.25e9))
 
 @dataclass(frozen=True)
 class Planned:
-    """A recipe's training, with some of its updates."""
+    """A recipe's training and some of its updates."""
 
     name: str
     training: SimulatedTraining
     parameters: int
     updates: list[UpdateBatches] = field(repr=False)
     tokens: float
-    """Of an update's targets, in the mean."""
+    """Mean target tokens of an update."""
 
     @property
     def operations(self) -> float:
-        """Of an update, in the mean."""
+        """Mean operations of an update."""
         return float(np.mean([sum(map(self.training.operations, update)) for update in self.updates]))
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """An update on a cluster, in the mean."""
+    """Mean update on a cluster."""
 
     time: UpdateTime
     tokens: float
-    """Of its targets."""
+    """Mean target tokens."""
 
     @property
     def tokens_per_second(self) -> float:
-        """Of training."""
+        """Target tokens a second of training."""
         return self.tokens / self.time.total
 
 
 @cache
 def planned(name: str, update_tokens: int | None = None) -> Planned:
-    """A recipe's updates, or larger ones, of pairs with the lengths of IWSLT14's, as many as a large corpus has."""
+    """A recipe's updates, or larger ones, from as many pairs as a large corpus has, with the lengths of IWSLT14's."""
     experiment = Experiment.load(ROOT / "recipes" / f"{name}.yaml")
     batches = experiment.batches
     if update_tokens:
@@ -133,7 +133,7 @@ def planned(name: str, update_tokens: int | None = None) -> Planned:
 
 @cache
 def on_card(name: str, card: Card = H100) -> Processor:
-    """What a recipe's batches take on a card, by `benchmarks.traffic`; Adam reads and writes 40 bytes a parameter."""
+    """Costs of a recipe's batches on a card, by `benchmarks.traffic`; Adam reads and writes 40 bytes a parameter."""
     recipe = planned(name)
     sentences, length = 4096 // 23, 23
     counting = Counting(card.product_rate, card.memory)
@@ -151,7 +151,7 @@ def on_card(name: str, card: Card = H100) -> Processor:
 
 
 def simulated(name: str, processes: int, machines: Machines, update_tokens: int | None = None) -> Simulated:
-    """A recipe's update on so many cards, in the mean."""
+    """Mean update of a recipe on so many cards."""
     recipe, processor = planned(name, update_tokens), on_card(name)
     network = machines.network(processes)
     times = [recipe.training.update_time(each, processes, processor, network) for each in recipe.updates]
@@ -159,7 +159,7 @@ def simulated(name: str, processes: int, machines: Machines, update_tokens: int 
 
 
 def update_table() -> Iterator[str]:
-    """What an update is, and takes on one card."""
+    """Size of an update of each recipe, and its cost on one card."""
     yield "| recipe | parameters | target tokens | TFLOP | gradients | one card | of its rate | shortest batch | data |"
     yield "|---" * 9 + "|"
     for name in RECIPES:
@@ -174,7 +174,7 @@ def update_table() -> Iterator[str]:
 
 
 def cluster_table(names: Iterable[str] = RECIPES, counts: Sequence[int] = (8, 16, 64)) -> Iterator[str]:
-    """How many times as many tokens so many cards train on as one does, and why not more."""
+    """Speed of training on so many cards relative to one, and what limits it."""
     yield "| recipe | update | machines joined by | " + " | ".join(f"{count} cards" for count in counts) + " |"
     yield "|---" * (3 + len(counts)) + "|"
     for name in names:
@@ -195,7 +195,7 @@ def _cell(update: Simulated, one: Simulated, count: int) -> str:
 
 
 def translation_table() -> Iterator[str]:
-    """What a billion sentences of 23 tokens take on cores like those measured."""
+    """Time for a billion sentences of 23 tokens on cores like the measured ones."""
     yield "| processor | family | precision | sentences/s of a core | core-hours for 10^9 sentences |"
     yield "|---" * 5 + "|"
     for file in sorted(FOLDER.glob("*.json")):
@@ -211,7 +211,7 @@ TABLES: dict[str, Any] = {"update": update_table, "cluster": cluster_table, "tra
 
 
 def main() -> None:
-    """Print them all."""
+    """Print all tables."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.set_num_threads(1)
     for rows in TABLES.values():

@@ -1,16 +1,16 @@
-"""What the server costs: many clients against `translate` on the same sentences, and one client's wait.
+"""Cost of the server: many clients against `translate` on the same sentences, and the latency of one client.
 
     python -m benchmarks.serving RUN --source FILE [--sentences N] [--clients N] [--rounds N] [--client-core N]
         [--json FILE]
 
-In each round, the sentences are translated once as `jointnmt translate` does it, from one list, and once by so many
-clients over the loopback, each of which sends a sentence and waits for its translation before the next one. Clients are
-elsewhere, as a rule: with `--client-core` they have that core for themselves, and translator and server those that this
-process was started on (`taskset`), of which it should not be one. Both are measured by the wall clock and by the
-processor time of the process that computes; on a machine with other work on it only the latter means something. Then
-one client sends sentences one by one, and so does the translator itself, by turns of some sentences: the difference of
-the medians is what a client waits for beside the translation. All numbers are medians of the rounds. Translations have
-to be the same throughout.
+In each round, the sentences are translated once as by `jointnmt translate`, from one list, and once by so many clients
+over the loopback, each of which sends a sentence and waits for its translation before the next one. Clients usually run
+on other machines: with `--client-core` they have that core to themselves; translator and server have those that this
+process was started on (`taskset`), which should not include it. Both are measured by the wall clock and by the
+processor time of the process that computes; only the latter means something on a machine with other work. Then one
+client and the translator itself translate sentences one by one, in turns of some sentences: the difference of the
+medians is what a client waits for besides the translation. All numbers are medians of the rounds. Translations must be
+equal throughout.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from benchmarks.machine import write_figures
 from jointnmt import Translator
 
 ALONE, TURN = 100, 10
-"""Sentences of the one client, and of a turn: threads of the one process spin for a while after the last sentence."""
+"""Sentences of the one client, and of a turn; a process's threads spin for a while after its last sentence."""
 
 
 class TimedTranslation(NamedTuple):
-    """What a way of translating took."""
+    """Time and translations of a way of translating."""
 
     seconds: float
     processor_seconds: float
@@ -46,12 +46,12 @@ class TimedTranslation(NamedTuple):
 
 
 class Process:
-    """A server in a process of its own, on a free port of the loopback."""
+    """A server in a process of its own, on a free loopback port."""
 
     def __init__(self, run: Path, folder: Path) -> None:
         log = folder / "server.log"
         command = [sys.executable, "-m", "jointnmt", "serve", str(run), "--port", "0"]
-        command += ["--device", "cpu", "--precision", "float32"]  # as the translator
+        command += ["--device", "cpu", "--precision", "float32"]  # as for the translator
         with log.open("wb") as output:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
@@ -61,12 +61,12 @@ class Process:
         self.port = int(found[1])
 
     def processor_seconds(self) -> float:
-        """Of all its threads so far."""
+        """Processor seconds of all its threads so far."""
         values = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
-        """Stop it."""
+        """Stop the server."""
         self._process.terminate()
         self._process.wait(timeout=60)
 
@@ -74,7 +74,7 @@ class Process:
 async def ask(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sentence: str, languages: tuple[str, str]
 ) -> str:
-    """One request on an open connection."""
+    """Send one request on an open connection; its translation."""
     body = json.dumps({"q": [sentence], "source": languages[0], "target": languages[1]}).encode()
     head = "POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -86,7 +86,7 @@ async def ask(
 
 
 async def many_clients(port: int, sentences: Sequence[str], languages: tuple[str, str], clients: int) -> list[str]:
-    """The translations by clients that each take the next sentence when they have their answer."""
+    """Translations by clients that each take the next sentence after their answer."""
     found, remaining = [""] * len(sentences), iter(enumerate(sentences))
 
     async def client() -> None:
@@ -101,7 +101,7 @@ async def many_clients(port: int, sentences: Sequence[str], languages: tuple[str
 
 @contextmanager
 def on_core(core: int | None) -> Iterator[None]:
-    """Compute on this core meanwhile; None: where one is."""
+    """Context that computes on this core; None: where it is."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, before if core is None else {core})
     try:
@@ -111,19 +111,19 @@ def on_core(core: int | None) -> Iterator[None]:
 
 
 def measured(translate: Callable[[], list[str]], processor_seconds: Callable[[], float]) -> TimedTranslation:
-    """A way of translating, timed."""
+    """Time a way of translating."""
     processor, began = processor_seconds(), time.perf_counter()
     translations = translate()
     return TimedTranslation(time.perf_counter() - began, processor_seconds() - processor, translations)
 
 
 def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[float, float]:
-    """The median seconds of one sentence: by the translator itself, and by one client of the server."""
+    """Median seconds of one sentence: by the translator itself, and by one client of the server."""
     languages, own, served = translator.segmentation.languages, list[float](), list[float]()
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for begin in range(0, len(sentences), TURN):  # by turns, so that other work on the machine disturbs both
+        for begin in range(0, len(sentences), TURN):  # in turns, so that other work on the machine disturbs both
             for sentence in sentences[begin : begin + TURN]:
                 began = time.perf_counter()
                 translator.translate([sentence])
@@ -141,13 +141,13 @@ def waits(translator: Translator, port: int, sentences: Sequence[str]) -> tuple[
 def compare(
     run: Path, sentences: Sequence[str], clients: int, rounds: int = 1, client_core: int | None = None
 ) -> dict[str, float]:
-    """Every number of the comparison, the median of all rounds.
+    """All numbers of the comparison, medians over all rounds.
 
     Raises:
-        RuntimeError: if the server answers otherwise than the translator.
+        RuntimeError: if the server's translations differ from the translator's.
     """
     translator = Translator.load(run, "cpu")
-    translator.translate(sentences[:64])  # kernels and caches are warm
+    translator.translate(sentences[:64])  # warms kernels and caches
     with tempfile.TemporaryDirectory() as folder:
         server = Process(run, Path(folder))
         try:
@@ -170,7 +170,7 @@ def _round(
         )
     own, one_client = waits(translator, server.port, sentences[:ALONE])
     if served.translations != alone.translations:
-        raise RuntimeError("The server translates otherwise than the translator.")
+        raise RuntimeError("The server's translations differ from the translator's.")
     return {
         "sentences": len(sentences),
         "clients": clients,
@@ -194,10 +194,10 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--client-core", type=int, help="the number of a core for the many clients alone")
+    parser.add_argument("--client-core", type=int, help="number of a core for the many clients alone")
     parser.add_argument("--json", type=Path, help="a file for the numbers")
     given = parser.parse_args()
-    # A line is a sentence here: the server would cut a line of several.
+    # Each line is one sentence: the server would split a line of several.
     lines = (line.strip() for line in given.source.read_text(encoding="utf-8").splitlines())
     sentences = [line for line in lines if line and not re.search(r"[.!?…]\S*\s", line)][: given.sentences]
     found = compare(given.run, sentences, given.clients, given.rounds, given.client_core)

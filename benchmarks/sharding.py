@@ -1,8 +1,8 @@
-"""What `training.sharded` saves in memory and costs in time, with two processes of one thread, and what it changes.
+"""Memory saved, time lost and results changed by `training.sharded`, with two processes of one thread.
 
     python -m benchmarks.sharding [--recipe RECIPE] [--vocabulary V] [--updates N]
 
-The model, loss and optimiser are those of a recipe; sentences have the lengths of Multi30k's and random pieces.
+Model, loss and optimiser are those of a recipe; sentences have the lengths of Multi30k's and random pieces.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ BATCHES = {"max_tokens": 200, "update_tokens": 400}
 
 
 def measure(recipe: Path, vocabulary: int, updates: int, sharded: bool) -> dict[str, Any]:
-    """Updates in this process, together with the others of its group, and what they leave in its memory."""
+    """Updates in this process, which trains with the others of its group: seconds, losses and memory afterwards."""
     changes = [f"training.sharded={str(sharded).lower()}", "training.precision=float32", "training.accelerator=cpu"]
     experiment = Experiment.load(recipe, changes)
-    _ = return_freed_memory() if sharded else keep_freed_memory()  # as `train` does
+    _ = return_freed_memory() if sharded else keep_freed_memory()  # as in `train`
     empty = resident_bytes("cpu")
     fabric, lengths = launch_fabric(experiment.training), sentence_lengths("Multi30k")
     store: Any = RandomStore(lengths.source, lengths.target, vocabulary)
@@ -62,7 +62,7 @@ def measure(recipe: Path, vocabulary: int, updates: int, sharded: bool) -> dict[
 
 
 def _bytes(tensor: Tensor | None) -> int:
-    """Of what of a tensor is in this process."""
+    """Bytes of the part of a tensor in this process."""
     local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return 0 if local is None else local.nbytes
 

@@ -1,10 +1,10 @@
-"""What lexical shortcuts cost in training: models with and without them, side by side in one run.
+"""Cost of lexical shortcuts in training: models with and without them, side by side in one run.
 
     python -m benchmarks.shortcuts [--rounds N] [--models FAMILY/SIZE ...] [--out FILE.json]
 
-Prints, for each model, seconds an update in bfloat16, of batches of equal sentence lengths, and their ratio to the same
-model without shortcuts: medians over rounds, in each of which all models take their turn. Seconds are those of the
-process on the CPU, with one thread, so that other processes on the machine disturb little.
+Prints, for each model, seconds of an update in bfloat16 with batches of equal sentence lengths, and their ratio to the
+same model without shortcuts: medians over rounds, in each of which all models take their turn. Seconds are CPU time of
+the process, with one thread, so that other processes on the machine disturb little.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cases(family: str, size: str) -> list[TrainingCase]:
 
 
 def rows(family: str, size: str, rounds: int) -> list[dict[str, Any]]:
-    """Of a model, what an update takes with each kind of shortcuts."""
+    """Time of a model's update with each kind of shortcuts."""
     group = cases(family, size)
     seconds = [row["process_seconds"] for row in compare(group, rounds, threads=1, profiled=False)]
     return [
@@ -44,7 +44,7 @@ def rows(family: str, size: str, rounds: int) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print a table, and write it as JSON if asked to."""
+    """Measure, print a table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--models", nargs="*", default=MODELS, metavar="FAMILY/SIZE")

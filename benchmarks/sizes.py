@@ -1,4 +1,4 @@
-"""The models that are measured: each family at the sizes of recipes, vocabularies apart."""
+"""The measured models: each family at the sizes of recipes, except for vocabularies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from jointnmt.models.layers.shortcut import ShortcutKind
 
 @dataclass(frozen=True)
 class Size:
-    """What the families have in common at a size, and what they have not."""
+    """Settings of a size: common to all families, and of each."""
 
     vocabulary: int
     """Pieces on either side."""
     settings: dict[str, Any]
     depths: dict[str, dict[str, int]]
-    """Of each family."""
+    """Settings of each family."""
 
 
 SIZES = {
@@ -40,7 +40,7 @@ SIZES = {
             "reformer-fast": {"num_layers": 3, "prenet_layers": 3},
         },
     ),
-    "tiny": Size(  # to try the benchmarks themselves
+    "tiny": Size(  # for tests of the benchmarks themselves
         40,
         {"embed_dim": 32, "ffn_dim": 48, "num_heads": 2, "dropout": 0.3},
         {
@@ -56,7 +56,7 @@ def model_config(family: str, size: str, **changes: Any) -> ModelConfig:
     """The configuration of a family at a size; `changes` replace its values.
 
     Raises:
-        ConfigurationError: if a value of `changes` is none.
+        ConfigurationError: if a value of `changes` is invalid.
     """
     config = cast(type[Config], FAMILIES[family][0])
     settings = {**SIZES[size].settings, **SIZES[size].depths[family], **changes}
@@ -64,5 +64,5 @@ def model_config(family: str, size: str, **changes: Any) -> ModelConfig:
 
 
 def with_shortcuts(kind: ShortcutKind | None) -> dict[str, Any]:
-    """The changes to a configuration that give it lexical shortcuts."""
+    """Changes to a configuration that add lexical shortcuts."""
     return {} if kind is None else {"shortcuts": {"kind": kind}, "embeddings": "all"}

@@ -1,12 +1,12 @@
-"""What trained systems cost: time of an epoch's updates and of translating, all taking turns, against the first one.
+"""Cost of trained systems: time of an epoch's updates and of translating, in turns, relative to the first one.
 
     python -m benchmarks.systems NAME=RUN NAME=RUN ... --text FILE [--precision bfloat16] [--lines N] [--rounds N]
         [--out FILE.json]
 
-Each RUN is trained anew for some updates of its own recipe, its dropout included, but all in one precision, and
+Each RUN is trained again for some updates of its own recipe, its dropout included, but all in one precision, and
 translates lines of a text with the search of its recipe in float32, with one thread. In each round all take their turn.
-Seconds are those of this process on the CPU, so that others on the machine disturb little. All are medians over rounds,
-as the ratios are.
+Seconds are CPU time of this process, so that others on the machine disturb little. Seconds and ratios are medians over
+rounds.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from jointnmt.training.speed import untrained
 from jointnmt.translator import Translator
 
 UPDATES = 8
-"""Of a turn of training."""
+"""Updates of a turn of training."""
 
 
 def training(run: Path, precision: str) -> Callable[[], float]:
-    """A function that makes some updates in this precision: seconds for 1,000 target pieces."""
+    """Function that makes some updates in this precision, and returns seconds for 1,000 target pieces."""
     translator = Translator.load(run, "cpu")
     experiment, segmentation = translator.experiment, translator.segmentation
     store = build_store(experiment.data, segmentation)
-    # Whatever its recipe says: time is that on the CPU.
+    # Whatever its recipe says, as CPU time is measured.
     fabric = launch_fabric(experiment.training.model_copy(update={"accelerator": "cpu"}))
     steps = untrained(experiment, precision, fabric, segmentation, store).steps()
 
@@ -51,7 +51,7 @@ def training(run: Path, precision: str) -> Callable[[], float]:
 
 
 def translating(run: Path, lines: Sequence[str]) -> Callable[[], float]:
-    """A function that translates all lines: seconds for 1,000 of them."""
+    """Function that translates all lines, and returns seconds for 1,000 of them."""
     translator = Translator.load(run, "cpu")
 
     def turn() -> float:
@@ -63,7 +63,7 @@ def translating(run: Path, lines: Sequence[str]) -> Callable[[], float]:
 
 
 def by_turns(subjects: dict[str, Callable[[], float]], rounds: int) -> dict[str, dict[str, float]]:
-    """Medians of each subject, and of its ratio to the first one, after a turn that does not count."""
+    """Medians of each subject, and of its ratio to the first one, after a turn of warm-up."""
     for turn in subjects.values():
         turn()
     found = [{name: turn() for name, turn in subjects.items()} for _ in range(rounds)]
@@ -78,12 +78,12 @@ def by_turns(subjects: dict[str, Callable[[], float]], rounds: int) -> dict[str,
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print a table, and write it as JSON if asked to."""
+    """Measure, print a table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="NAME=RUN", help="the first is what the others are compared with")
+    parser.add_argument("runs", nargs="+", metavar="NAME=RUN", help="the others are compared with the first")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="lines to translate")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of all trainings")
-    parser.add_argument("--lines", type=int, default=200, help="how many, from the beginning")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of every training")
+    parser.add_argument("--lines", type=int, default=200, help="number of lines, from the beginning")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     options = parser.parse_args(arguments)

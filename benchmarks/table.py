@@ -3,11 +3,11 @@
     python -m benchmarks.table [--quick] [--as avx2] [--threads N] [--out FOLDER]
 
 Every family, without and with lexical shortcuts (feature fusion), in every precision: training, decoding of several
-sentences, and of one sentence of 20 words, at the IWSLT size with 23 tokens on both sides. Beside it the reference in
-training, and CTranslate2 in decoding, if it is installed. All subjects of a task take turns. The one sentence is the
-same again and again, with the recording of the run before: the first of a length takes longer, the more so in int8.
-Seconds are those of the processes on the CPU, with one thread, so that others on the machine disturb little. `--as`
-makes the processor behave as an older kind, as far as libraries can be told to.
+sentences, and of one sentence of 20 words, at the IWSLT size with 23 tokens on both sides; beside them the reference in
+training, and CTranslate2, if installed, in decoding. All subjects of a task take turns. The one sentence is always the
+same, with the recording of the previous run: the first one of a length takes longer, above all in int8. Seconds are CPU
+time of the processes, with one thread, so that others on the machine disturb little. `--as` makes the processor behave
+as an older kind, as far as libraries have settings for it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from jointnmt.ops.native.build import processor
 from jointnmt.ops.native.prebuilt import KINDS, kind_of
 
 TOKENS, LATENCY_TOKENS = 23, 21
-"""Of a sentence, end mark counted."""
+"""Tokens of a sentence, end mark included."""
 PRECISIONS = {
     "training": ("float32", "bfloat16"),
     "decoding": ("float32", "bfloat16", "int8"),
     "latency": ("float32", "bfloat16", "int8"),
 }
 TRAINED, DECODED = {"transformer": 22}, {"transformer": 16}
-"""Sentence pairs of an update, and sentences decoded at once; of a family that computes a grid FEWER."""
+"""Sentence pairs of an update, and sentences decoded at once; FEWER for a family that computes a grid."""
 FEWER = 4
 AS_AVX2 = {
     "ATEN_CPU_CAPABILITY": "avx2",
@@ -53,11 +53,11 @@ AS_AVX2 = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "CT2_FORCE_CPU_ISA": "AVX2",
 }
-"""What tells PyTorch, its libraries and CTranslate2 to do without AVX-512."""
+"""Environment that turns off AVX-512 in PyTorch, its libraries and CTranslate2."""
 
 
 def cases(size: str) -> Iterator[tuple[str, list[Case]]]:
-    """The subjects of each task of each family, which take turns."""
+    """Subjects that take turns, for each task of each family."""
     kinds: tuple[ShortcutKind | None, ...] = (None, "fusion")
     for family, shortcuts, task in product(FAMILIES, kinds, PRECISIONS):
         build = _training if task == "training" else _decoding
@@ -104,7 +104,7 @@ def measure(size: str, rounds: int, threads: int) -> list[Row]:
 
 
 def behave_as(kind: str, arguments: Sequence[str]) -> int:
-    """Run this program anew, with libraries and kernels of another kind of processors; its exit code."""
+    """Run this program again, with libraries and kernels for another kind of processor; its exit code."""
     flags = next(each.flags for each in KINDS if each.name == kind)
     with tempfile.TemporaryDirectory() as folder:
         compiler = Path(folder) / "compiler"
@@ -128,10 +128,10 @@ def facts(named: str | None, size: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, and write the file that the page is made of."""
+    """Measure, print the table, and write the file that the page is made from."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny models, one round: to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="tiny models, one round: checks that everything runs")
     parser.add_argument("--as", dest="behaves_as", choices=["avx2"], help="kind of processor to behave as")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,11 +1,11 @@
-"""What an update moves and computes on a GPU, counted operation by operation where there is none.
+"""Memory traffic and products of an update on a GPU, counted operation by operation without one.
 
     python -m benchmarks.traffic [--families FAMILY ...] [--size SIZE] [--tflops N] [--terabytes N]
 
-The model's update runs as eager PyTorch runs it on a GPU, in bfloat16 with fused attention, on tensors that have shapes
-and no values. Each operation is taken to read its inputs and to write its outputs once, nothing of which is in the
-GPU's cache, and to last as long as that or its matrix products take at the GPU's rates, whichever is more. It is a
-prediction, and no bound: launches, half-filled tiles and the optimiser come on top, what the cache holds comes off.
+The model's update runs as in eager PyTorch on a GPU, in bfloat16 with fused attention, on tensors with shapes but no
+values. Each operation is assumed to read its inputs and write its outputs once, with nothing in the GPU's cache, and to
+take as long as that or its matrix products at the GPU's rates, whichever is more. It is a prediction, not a bound:
+launches, half-filled tiles and the optimiser add to it, and the cache takes off.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ aten = torch.ops.aten
 FREE = (aten._unsafe_view, aten.empty_like, aten.empty, aten.empty_strided, aten.new_empty, aten.new_empty_strided)
 """Operations that move nothing, besides views."""
 WRITING = (aten.fill_, aten.zero_, aten.bernoulli_)
-"""Those that do not read what they change."""
+"""Operations that do not read what they change."""
 FINDING = (aten.gather, aten.index, aten.index_select, aten.embedding)
-"""Those that read as much of their first input as they return."""
+"""Operations that read as much of their first input as they return."""
 PUTTING = (aten.index_put_, aten.index_put, aten.scatter_, aten.scatter_add_)
-"""Those that read and write as much of their first input as their last has."""
+"""Operations that read and write as much of their first input as their last one has."""
 OPERATIONS = {
     **flop_registry,
     aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
@@ -49,18 +49,18 @@ OPERATIONS = {
         aten._scaled_dot_product_flash_attention_backward
     ],
 }
-"""How many operations the matrix products of each have."""
+"""Functions that count the operations of matrix products."""
 
 
 class AutocastOfCuda(TorchFunctionMode):
-    """Autocast for a CPU does as that for CUDA: norms, softmax and sums are computed and passed on in float32."""
+    """Makes autocast for a CPU behave as for CUDA: norms, softmax and sums compute and return float32."""
 
     WIDENING = ("layer_norm", "softmax", "log_softmax", "sum", "cumsum", "prod", "norm", "exp", "log", "pow", "rsqrt")
 
     def __init__(self) -> None:
         super().__init__()
         self.widened: Counter[str] = Counter()
-        """How often each has got something narrower than float32."""
+        """Number of inputs of each function that were narrower than float32."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
@@ -77,11 +77,11 @@ class AutocastOfCuda(TorchFunctionMode):
 
 
 class Counting(TorchDispatchMode):
-    """Counts what runs inside of it.
+    """Context that counts the operations that run in it.
 
     Args:
-        rate: of matrix products, in operations a second.
-        bandwidth: of memory, in bytes a second.
+        rate: operations a second of matrix products.
+        bandwidth: bytes a second of memory.
     """
 
     def __init__(self, rate: float, bandwidth: float) -> None:
@@ -89,7 +89,7 @@ class Counting(TorchDispatchMode):
         self.moved: Counter[str] = Counter()
         """Bytes, by group of operations."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        """Likewise: what they take, if one operation begins when the other has ended."""
+        """Seconds, by group of operations, if they run one after another."""
         self.launches = 0
         """Operations that move something."""
         self._rate, self._bandwidth = rate, bandwidth
@@ -110,7 +110,7 @@ class Counting(TorchDispatchMode):
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    """Each once."""
+    """Tensors in a value, each once."""
     return list({id(each): each for each in tree_leaves(tree) if isinstance(each, Tensor)}.values())
 
 
@@ -129,18 +129,18 @@ def _bytes_moved(kind: Any, inputs: Sequence[Tensor], results: Sequence[Tensor])
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Of its elements, those that are repeated counted once."""
+    """Bytes of a tensor's elements, repeated ones counted once."""
     lengths = (length for length, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
     return math.prod(lengths) * tensor.element_size()
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """As CUDA has it: in one pass, with a mask of bytes."""
+    """Dropout as in CUDA: in one pass, with a mask of bytes."""
     return torch.native_dropout(x, p, training)[0]
 
 
 def count_update(config: ModelConfig, vocabulary: int, sentences: int, length: int, counting: Counting) -> None:
-    """Count the forward and the backward pass of pairs of sentences, all of the same length on both sides."""
+    """Count the forward and backward pass of sentence pairs of one length on both sides."""
     with (
         FakeTensorMode(),
         backend("sdpa"),
@@ -159,13 +159,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--size", choices=SIZES, default="IWSLT")
-    parser.add_argument("--tflops", type=float, default=650, help="TFLOP that the GPU multiplies in a second")
-    parser.add_argument("--terabytes", type=float, default=4.3, help="TB that it reads and writes in a second")
-    parser.add_argument("--tokens", type=int, default=4096, help="of the batch, on either side")
-    parser.add_argument("--length", type=int, default=23, help="of a sentence")
+    parser.add_argument("--tflops", type=float, default=650, help="rate of the GPU's matrix products, TFLOP/s")
+    parser.add_argument("--terabytes", type=float, default=4.3, help="rate of the GPU's memory, TB/s")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens of the batch, on either side")
+    parser.add_argument("--length", type=int, default=23, help="tokens of a sentence")
     asked = parser.parse_args()
     if not (asked.tflops > 0 and asked.terabytes > 0):
-        parser.error("a GPU's rates are greater than 0")
+        parser.error("a GPU's rates must be greater than 0")
     if not 1 <= asked.length <= asked.tokens:
         parser.error("a batch has one sentence at least: --length from 1 to --tokens")
     sentences, rate = asked.tokens // asked.length, 1e12 * asked.tflops

@@ -23,10 +23,10 @@ from jointnmt.training.devices import launch_fabric
 from jointnmt.training.trainer import Trainer
 
 Implementation = Literal["product", "checkpointed", "compiled", "reference", "ctranslate2"]
-"""The package's model, the same with activation checkpointing or through torch.compile, or the reference."""
+"""The package's model, also with activation checkpointing or through torch.compile, or the reference."""
 SEED = 1
 OVERHEAD_CELLS = {"cpu": 500, "cuda": 100_000}
-"""Of a batch: on a GPU, batches are as full as they get."""
+"""Fixed cost of a batch; on a GPU it is so large that batches are as full as possible."""
 
 
 class RandomStore:
@@ -39,7 +39,7 @@ class RandomStore:
         self._vocabulary = vocabulary
 
     def pairs(self, indices: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-        """Pieces without marks; a pair's are always the same."""
+        """Pieces without marks; they are fixed for each pair."""
         return [(self._ids(index, 0), self._ids(index, 1)) for index in indices]
 
     def _ids(self, index: int, side: int) -> list[int]:
@@ -50,32 +50,32 @@ class RandomStore:
         return pieces
 
     def origin(self, index: int) -> str:
-        """What messages call a pair."""
+        """Name of a pair in messages."""
         return f"pair {index}"
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingCase:
-    """What one process trains."""
+    """The training of one process."""
 
     family: str
     size: str
     precision: str
     implementation: Implementation
     source: Lengths = field(repr=False)
-    """Tokens of each pair's source, end mark counted."""
+    """Tokens of each pair's source, end mark included."""
     target: Lengths = field(repr=False)
     max_tokens: int
-    """Of a batch on either side."""
+    """Most tokens of a batch on either side."""
     max_cells: int | None
     updates: int
-    """Of a run."""
+    """Updates of a run."""
     device: str = "cpu"
-    """Or cuda."""
+    """cpu or cuda."""
     shortcuts: ShortcutKind | None = None
     """Lexical shortcuts."""
     update_tokens: int | None = None
-    """Of an update; None: as of a batch."""
+    """Most tokens of an update; None: as of a batch."""
 
     def __call__(self) -> Training:
         """Build the subject."""
@@ -85,7 +85,7 @@ class TrainingCase:
 def equal_pairs(
     family: str, size: str, precision: str, pairs: int, tokens: int, shortcuts: ShortcutKind | None
 ) -> TrainingCase:
-    """One update a run, of so many pairs with so many tokens on either side, end mark counted."""
+    """One update a run, of so many pairs with so many tokens on either side, end mark included."""
     lengths = np.full(10 * pairs, tokens)
     limits = pairs * tokens, pairs * tokens**2
     return TrainingCase(
@@ -98,7 +98,7 @@ class Training:
 
     def __init__(self, case: TrainingCase) -> None:
         self.case, self.device = case, case.device
-        # Where batches differ, there is memory for nearly all that come after ten of them.
+        # Where batches differ, the memory of ten of them suffices for nearly all that follow.
         self.warm_up_runs = 10 if np.ptp(case.source) or np.ptp(case.target) else 2
         vocabulary = SIZES[case.size].vocabulary
         checkpointed = case.implementation == "checkpointed"
@@ -147,7 +147,7 @@ class Training:
         )
 
     def plan(self) -> list[UpdateBatches]:
-        """The pairs of the last run's updates: an epoch's plan depends on nothing but its number."""
+        """The pairs of the last run's updates; an epoch's plan depends only on its number."""
         found: list[UpdateBatches] = []
         epoch, first = self._began.epoch, self._began.update
         while len(found) < self.case.updates:
