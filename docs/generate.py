@@ -1,11 +1,10 @@
-"""Writes the generated parts of these pages: tables of recipe keys, of parameter counts, and of results.
+"""Writes the generated parts of these pages: tables of recipe keys, parameter counts and results.
 
-A page holds `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is either
-`keys SECTION [FAMILY...]`, the keys of a section of a recipe, read off the configuration classes; `results TABLE
-CORPUS [SYSTEM...]`, a table of what is collected in `results/CORPUS`, of all systems or of these; `machines`, a table
-of each measured machine; `relative` and `arithmetic`, how the decoding of families compares on them; `billion`, what a
-billion sentences cost on them; `paths`, what `benchmarks.paths` finds; or a `jointnmt` command, whose output is the
-text.
+A page has `<!-- begin: COMMAND -->`, the text that COMMAND makes, and `<!-- end -->`. COMMAND is `keys SECTION
+[FAMILY...]`, the keys of a section of a recipe, from the configuration classes; `results TABLE CORPUS [SYSTEM...]`, a
+table of the results collected in `results/CORPUS`, for all systems or these; `machines`, a table for each measured
+machine; `relative` and `arithmetic`, comparisons of the families' decoding on them; `billion`, the cost of a billion
+sentences on them; `paths`, the table of `benchmarks.paths`; or a `jointnmt` command, whose output is the text.
 
     python docs/generate.py          # write the pages
     python docs/generate.py --check  # exit code 1, with the pages' names, if one of them is out of date
@@ -53,12 +52,12 @@ WHOLE = {
     "paths": path_table,
     "billion": lambda: "".join(f"{line}\n" for line in translation_table()),
 }
-"""Tables without a choice."""
+"""Tables without arguments."""
 NAMES = {int: "integer", float: "number", bool: "Boolean", str: "text", Path: "path", ParallelText: "texts (below)"}
 
 
 def generate(page: str) -> str:
-    """The text of a page with all its generated parts made anew."""
+    """The text of a page with all its generated parts made again."""
     return BLOCK.sub(lambda match: f"{match[1]}{_make(match[2])}{match[3]}", page)
 
 
@@ -79,7 +78,7 @@ def _make(command: str) -> str:
 
 
 def _rows(section: str, *families: str) -> Iterator[str]:
-    """Rows of a section: `experiment` has the keys above all sections, `text` those of a corpus' file."""
+    """Rows of a section: `experiment` has the top-level keys, `text` those of a corpus' file."""
     if section == "model":
         yield from _model_rows(families)
     elif section == "text":
@@ -92,7 +91,7 @@ def _rows(section: str, *families: str) -> Iterator[str]:
 
 
 def _model_rows(families: Sequence[str]) -> Iterator[str]:
-    """Keys that all families have; or those that only `families` have, with the defaults of each of them."""
+    """Keys that all families have; or those that only `families` have, with the defaults of each."""
     shared = set.intersection(*(set(config.model_fields) for config in CONFIGS.values()))
     if not families:
         yield f"| `model.family` | {_either(CONFIGS)} | required | [Models](models.md) says what each is |\n"
@@ -119,7 +118,7 @@ def _keys(family: str) -> set[str]:
 
 
 def _table_of(config: type[BaseModel], prefix: str, wanted: Container[str] | None = None) -> Iterator[str]:
-    """Rows of a configuration's keys and those below them; `wanted` chooses among the former."""
+    """Rows of a configuration's keys and those below them; `wanted` selects among the former."""
     for name, field in _fields(config):
         if wanted is not None and name not in wanted:
             continue
@@ -133,7 +132,7 @@ def _table_of(config: type[BaseModel], prefix: str, wanted: Container[str] | Non
 
 
 def _parts(field: FieldInfo) -> list[type[BaseModel]]:
-    """The configurations that a key holds as a mapping: of a list of them, none."""
+    """The configurations that a key has as a mapping; none if it has a list of them."""
     optional = get_args(field.annotation) if type(None) in get_args(field.annotation) else (field.annotation,)
     kinds = [kind for option in optional for kind in (get_args(option) if _is_union(option) else (option,))]
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
@@ -144,7 +143,7 @@ def _is_union(kind: Any) -> bool:
 
 
 def _values(kind: Any) -> str:
-    """What a key can be set to, in words."""
+    """The values of a key, in words."""
     if _is_union(kind):
         return " or ".join(_values(option) for option in get_args(kind))
     if kind is type(None):
@@ -154,7 +153,7 @@ def _values(kind: Any) -> str:
         return _either(map(str, arguments))
     if origin is tuple:
         return f"list of {_values(arguments[0])}" if ... in arguments else f"{len(arguments)} numbers"
-    if arguments:  # annotated with its bounds
+    if arguments:  # an annotation with bounds
         return _values(arguments[0]) + _bound(arguments[1])
     return NAMES.get(kind, "mapping")
 
@@ -181,7 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is out of date")
     check = parser.parse_args().check
-    os.chdir(DOCS.parent)  # where the paths in the commands start
+    os.chdir(DOCS.parent)  # the paths in the commands are relative to it
     stale = []
     for path in sorted(DOCS.glob("*.md")):
         old = path.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Executes the notebooks of `examples`, and keeps what their cells show.
+"""Executes the notebooks of `examples`, and keeps the output of their cells.
 
     python -m docs.notebooks
 
-Run it after a change of the models in `pretrained` or of what the interface in Python shows.
+Run it after a change of the models in `pretrained` or of the output of the Python interface.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """A copy of the notebook with what its cells show now, without the times at which they did."""
+    """A copy of the notebook with the current output of its cells, without times of execution."""
     again = copy.deepcopy(notebook)
     NotebookClient(again, timeout=300, resources={"metadata": {"path": str(EXAMPLES)}}, record_timing=False).execute()
     return again

@@ -1,10 +1,10 @@
-"""What a source word attends to along the source, under each target word: the joint representation at work.
+"""Attention of a source word along the source under each target word: the joint representation at work.
 
     python examples/look_into_a_grid.py package:tatoeba-de-en-reformer-fast "Der Hund schläft." "The dog sleeps." Hund
 
-The run is that of a Reformer. The word is one piece of the source, with or without the mark of its beginning, ▁. In an
-encoder, it has one row of attention weights. In the grid it has one for each target word: this prints the source piece
-that gets most of each, as a mean over layers and heads.
+The run is one of a Reformer. The word is one piece of the source, with or without the mark of its beginning, ▁. In an
+encoder, it has one row of attention weights; in the grid, it has one for each target word. This prints the source piece
+with the largest weight in each, as a mean over layers and heads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main(run: Path, source: str, target: str, piece: str) -> None:
         sys.exit(f"{run} is of a family without a grid.")
     position = next((at for at, each in enumerate(source_pieces) if piece in (each, each.removeprefix("▁"))), None)
     if position is None:
-        sys.exit(f"{piece} is no piece of the source, which has: {' '.join(source_pieces)}")
+        sys.exit(f"{piece} is not a piece of the source, which has: {' '.join(source_pieces)}")
     piece = source_pieces[position]
     mean = torch.stack(attn_weights.source).mean((0, 2))[0]  # layers of [1, H, T, S, S] -> [T, S, S]
     columns = [*source_pieces, "</s>"]

@@ -1,8 +1,8 @@
-"""Serve models on Ray Serve: the application of `jointnmt serve`, in as many replicas as its requests need.
+"""Serve models on Ray Serve: the application of `jointnmt serve`, in as many replicas as the load needs.
 
     PYTHONPATH=examples serve run examples/serve_on_ray.yaml
 
-The file beside this one names the models and says how many replicas there are. docs/cluster.md says more.
+The YAML file beside this one sets the models and the number of replicas. docs/cluster.md says more.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from jointnmt.serving.settings import ServerConfig
 
 
 class Arguments(Config):
-    """What the configuration file says under `args`."""
+    """The `args` of the configuration file."""
 
     models: tuple[str, ...]
-    """RUN or NAME=RUN, at a place that every machine of the cluster has; or package:NAME."""
+    """RUN or NAME=RUN, at a path that every machine of the cluster has; or package:NAME."""
     device: str = "auto"
     precision: Precision = "float32"
     server: ServerConfig = ServerConfig()
-    """As of `jointnmt serve --config`; where to listen is in Ray Serve's own settings, though."""
+    """The keys of `jointnmt serve --config`, except that Ray Serve's own settings say where to listen."""
 
 
 def application(arguments: dict[str, Any]) -> serve.Application:
-    """What `import_path` names: a deployment whose replicas have the models, a queue and batches each."""
+    """The target of `import_path`: a deployment, each of whose replicas has the models, a queue and batches."""
     given = Arguments.parse(arguments, "args")
 
-    def build() -> FastAPI:  # called in each replica
+    def build() -> FastAPI:  # called in every replica
         return create_app(load_services(given.models, given.server, given.device, given.precision))
 
     return serve.deployment(name="translation")(serve.ingress(build)()).bind()

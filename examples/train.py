@@ -1,4 +1,4 @@
-"""Train a recipe from Python, stop, and go on: the weights are the same as without the stop.
+"""Train a recipe from Python, stop, and continue: the weights are the same as without the stop.
 
     python examples/train.py RECIPE OUT
 
@@ -22,7 +22,7 @@ def main(recipe: Path, out: Path) -> None:
     length = {updates: Experiment.load(recipe, [f"training.max_updates={updates}"]) for updates in (10, 20)}
     train(length[20], out / "at-once", NoDisplay())
     train(length[10], out / "continued", NoDisplay())
-    train(length[20], out / "continued", NoDisplay())  # max_updates may change when a run goes on
+    train(length[20], out / "continued", NoDisplay())  # max_updates may change when a run is resumed
 
     one, other = (load_file(out / name / "checkpoints/last.safetensors") for name in ("at-once", "continued"))
     unequal = [name for name in one if not one[name].equal(other[name])]

@@ -1,1 +1,1 @@
-"""Committed translations and logs of trained systems, and the tables and figures that are made from them."""
+"""Committed translations and logs of trained systems, and the tables and figures made from them."""

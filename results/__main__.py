@@ -1,11 +1,11 @@
-"""Collect runs, and draw what is collected.
+"""Collect runs, and draw figures of the collected ones.
 
     python -m results collect RUN... results/CORPUS/SYSTEM   # the translations and logs of runs of several seeds
-    python -m results train results/CORPUS --minutes 9 # the next trainings that are missing; again: it goes on
+    python -m results train results/CORPUS --minutes 9 # the next missing trainings; call it again to continue
     python -m results trial RUN results/CORPUS/trials/SYSTEM/NAME   # the recipe and log of a short training
     python -m results figures                                # docs/figures/results-CORPUS-*.png, of every corpus
 
-The tables are written by `python docs/generate.py`; `make results` makes both.
+`python docs/generate.py` writes the tables; `make results` makes both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIGURES = RESULTS.parent / "docs/figures"
 
 
 def draw(corpus: Path, figures: Path, root: Path = RESULTS.parent) -> list[Path]:
-    """Draw the learning curves of a corpus, and quality against cost; none without runs, or figures of cost."""
+    """Draw the learning curves of a corpus, and quality against cost, where there are runs, or figures of cost."""
     found = read_corpus(corpus, root)
     drawn: dict[str, Figure] = {}
     if curves := learning_curves(found):
@@ -47,17 +47,17 @@ def draw(corpus: Path, figures: Path, root: Path = RESULTS.parent) -> list[Path]
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m results", description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    collecting = commands.add_parser("collect", help="take training runs of one system into results/")
-    collecting.add_argument("run", nargs="+", type=Path, help="RUN directories, of several seeds")
+    collecting = commands.add_parser("collect", help="add training runs of one system to results/")
+    collecting.add_argument("run", nargs="+", type=Path, help="RUN directories of several seeds")
     collecting.add_argument("system", type=Path, help="results/CORPUS/SYSTEM")
     collecting.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    training = commands.add_parser("train", help="train and collect what is missing, for some minutes")
+    training = commands.add_parser("train", help="train and collect missing runs, for some minutes")
     training.add_argument("corpus", type=Path, help="results/CORPUS")
     training.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the RUN directories")
-    training.add_argument("--minutes", type=float, required=True, help="until the training under way is stopped")
-    training.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all recipes")
-    training.add_argument("--device", default="auto", help="auto, cpu or cuda, to translate")
-    trying = commands.add_parser("trial", help="keep what there is of a short training")
+    training.add_argument("--minutes", type=float, required=True, help="until the current training is stopped")
+    training.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change of all recipes")
+    training.add_argument("--device", default="auto", help="device of translation: auto, cpu or cuda")
+    trying = commands.add_parser("trial", help="keep the recipe, log and translations of a short training")
     trying.add_argument("run", type=Path, help="RUN directory")
     trying.add_argument("folder", type=Path, help="results/CORPUS/trials/SYSTEM/NAME")
     commands.add_parser("figures", help="draw the learning curves, and quality against cost")

@@ -1,4 +1,4 @@
-"""Taking a training run into `results/`: its log, its recipe, and what it translates."""
+"""Adding a training run to `results/`: its log, its recipe, and its translations."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from results.layout import TEXTS, CollectedMeasures, CorpusSettings, likelihood_
 
 
 def collect(run: Path, system: Path, device: str, progress: ProgressCallback, root: Path = Path()) -> Path:
-    """Translate the texts of the corpus by a run, and write what there is to keep of it; returns the folder.
+    """Translate the texts of the corpus by a run, and write all files that are kept of it; returns the folder.
 
     Args:
         run: a RUN directory; its seed names the folder.
         system: `results/CORPUS/SYSTEM`, a system that `results.yaml` names.
-        device: where it translates.
-        progress: is told of lines that are done.
-        root: of the repository.
+        device: device of translation.
+        progress: called with lines that are done.
+        root: root of the repository.
 
     Raises:
-        ConfigurationError: if the system has no name, the languages are others, or the seed is collected already.
+        ConfigurationError: if the system has no name, the languages differ, or the seed is already collected.
         DataError: if a text does not fit the run.
         ModelError: if the run is incomplete.
     """

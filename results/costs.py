@@ -1,4 +1,4 @@
-"""Quality against cost: BLEU of short trainings on the validation text over the time that they and translating take."""
+"""Quality against cost: BLEU of short trainings on the validation text over the time of training and translating."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Cost:
 
     name: str
     bleu: float
-    """At its end."""
+    """BLEU at its end."""
     half_width: float | None
-    """Half of the 95% interval over sentences, by bootstrap; None if its translations were not kept."""
+    """Half of the 95% bootstrap interval over sentences; None if its translations were not kept."""
     training: float
-    """Time for equally many updates, relative to the first one's."""
+    """Time of equally many updates, relative to the first trial."""
     translating: float
-    """Time for the same text, likewise."""
+    """Time of the same text, relative to the first trial."""
 
 
 def read_costs(
     corpus: Path, settings: CorpusSettings, trials: Sequence[Trial], references: Sequence[str]
 ) -> Iterator[Cost]:
-    """Those of the trials that `settings.costs` names, if costs are measured; `references` of the validation text.
+    """Costs of the trials in `settings.costs`, if measured; `references` are those of the validation text.
 
     Raises:
         DataError: if one of them is not kept, or not measured.
@@ -60,7 +60,7 @@ def read_costs(
 
 
 def _half_width(trial: Trial, settings: CorpusSettings, references: Sequence[str]) -> float | None:
-    """As `jointnmt evaluate` tells it beside a comparison, which takes two systems: here a trial and itself."""
+    """As `jointnmt evaluate` reports it in a comparison of two systems: here a trial and itself."""
     if trial.translations is None:
         return None
     measures = corpus_metrics(settings.target_language, ("bleu",))
@@ -69,7 +69,7 @@ def _half_width(trial: Trial, settings: CorpusSettings, references: Sequence[str
 
 
 def costs_figure(costs: Sequence[Cost]) -> Figure:
-    """BLEU over the time of training, and over that of translating."""
+    """Figure of BLEU over the time of training, and over that of translating."""
     figure = Figure(figsize=(8.4, 3.9), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, task in zip(panels, TASKS, strict=True):

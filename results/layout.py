@@ -1,13 +1,13 @@
-"""What lies in `results/CORPUS`: `results.yaml`, and for each system and seed what a training run left.
+"""The files in `results/CORPUS`: `results.yaml`, and for each system and seed those of a training run.
 
 results/CORPUS/results.yaml              languages, texts, names of the systems
 results/CORPUS/SYSTEM/seed-N/
     valid.LANGUAGE, test.LANGUAGE        translations of the texts
-    valid.likelihood.tsv, test.likelihood.tsv   of each reference its log-probability and its number of pieces
-    log.jsonl, versions.json             of the training: losses, validations, packages, hardware
+    valid.likelihood.tsv, test.likelihood.tsv   log-probability and number of pieces of each reference
+    log.jsonl, versions.json             losses, validations, packages and hardware of the training
     experiment.yaml                      the recipe, with all defaults
-    measured.json                        what only the weights tell: sizes, perplexities, their checksum
-results/CORPUS/trials/SYSTEM/NAME/       of a short training: log.jsonl, versions.json, experiment.yaml, valid.LANGUAGE
+    measured.json                        what needs the weights: sizes, perplexities, their checksum
+results/CORPUS/trials/SYSTEM/NAME/       a short training: log.jsonl, versions.json, experiment.yaml, valid.LANGUAGE
 results/CORPUS/costs.json                time of training and translating, as `benchmarks.systems` measures it
 """
 
@@ -35,30 +35,30 @@ TEXTS = ("valid", "test")
 
 
 class CorpusSettings(Config):
-    """The texts that systems of one corpus are measured on, and what the systems are called."""
+    """The texts that systems of one corpus are measured on, and the names of the systems."""
 
-    title: str = Field(description="of the tables")
+    title: str = Field(description="title of the tables")
     source_language: str
     target_language: str
     texts: dict[str, ParallelText] = Field(description="valid and test; paths start at the root of the repository")
     systems: dict[str, str] = Field(description="folder and name of each system; others are compared with the first")
     recipes: dict[str, Path] = Field(
-        {}, description="of each system, from the root of the repository; in order of importance"
+        {}, description="recipe of each system, from the root of the repository; in order of importance"
     )
-    seeds: tuple[int, ...] = Field((1, 2, 3), description="that systems are trained with")
+    seeds: tuple[int, ...] = Field((1, 2, 3), description="seeds of the trainings of a system")
     trials: dict[str, tuple[str, ...]] = Field(
-        {}, description="short trainings of a system that chose its settings; it has a recipe"
+        {}, description="short trainings of a system, by which its settings were chosen; it has a recipe"
     )
     costs: dict[str, str] = Field(
         {},
-        description="trials, as SYSTEM/NAME, whose quality is held against their cost, and their names; the cost of "
-        "others is relative to the first",
+        description="trials, as SYSTEM/NAME, whose quality and cost are compared, and their names; the cost of others "
+        "is relative to the first",
     )
     curves: tuple[str, ...] = Field((), description="systems whose learning curves are drawn; none: all")
     contrasts: dict[str, tuple[tuple[str, str], ...]] = Field(
-        {}, description="questions, and for each the pairs of systems whose difference answers it"
+        {}, description="questions, each with the pairs of systems whose difference answers it"
     )
-    length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="where buckets of source lengths begin")
+    length_edges: tuple[int, ...] = Field((10, 20, 30, 40), description="beginnings of buckets of source lengths")
 
     @model_validator(mode="after")
     def _are_told_apart(self) -> Self:
@@ -88,10 +88,10 @@ class CorpusSettings(Config):
 
     @classmethod
     def load(cls, corpus: Path) -> Self:
-        """Read those of `results/CORPUS`.
+        """Read the settings of `results/CORPUS`.
 
         Raises:
-            ConfigurationError: if they are not valid.
+            ConfigurationError: if they are invalid.
             DataError: if there are none.
         """
         path = corpus / SETTINGS
@@ -100,7 +100,7 @@ class CorpusSettings(Config):
         return cls.parse(read_yaml(path), origin=str(path))
 
     def eval_set(self, text: str, root: Path = Path()) -> EvalSet:
-        """Sources and references of one of the texts; `root` is that of the repository."""
+        """Sources and references of one of the texts; `root`: root of the repository."""
         place = self.texts[text]
         languages = {"source_language": self.source_language, "target_language": self.target_language}
         config = DataConfig.parse({"root": str(root), "train": [place.plain()], **languages}, origin=SETTINGS)
@@ -111,22 +111,22 @@ class CorpusSettings(Config):
 
 @dataclass(frozen=True)
 class CollectedMeasures:
-    """What the weights of a run told when it was collected."""
+    """Measurements with the weights of a run when it was collected."""
 
     weights: str
-    """SHA-256 of their file."""
+    """SHA-256 of the file of weights."""
     segmentation: str
-    """Its fingerprint: perplexities compare between equal ones only."""
+    """Fingerprint of the segmentation; perplexities compare only between equal ones."""
     lowercase: bool
     parameters: int
-    """Outside the embeddings."""
+    """Parameters outside the embeddings."""
     embeddings: int
     perplexity: dict[str, float]
-    """By text: of the references, teacher-forced."""
+    """Perplexity of the references of each text, teacher-forced."""
     cut: dict[str, int]
-    """By text: translations that were cut at the greatest length."""
+    """Number of translations of each text that were cut at the greatest length."""
     commit: str
-    """Of this repository, when the run was collected."""
+    """Commit of this repository when the run was collected."""
 
     def write(self, folder: Path) -> None:
         """Write `measured.json`."""
@@ -157,11 +157,11 @@ class CollectedRun:
     measured: CollectedMeasures
 
     def translations(self, text: str, language: str) -> list[str]:
-        """Of one of the texts."""
+        """Translations of one of the texts."""
         return list(text_lines(self.folder / f"{text}.{language}"))
 
     def likelihood(self, text: str) -> Likelihood | None:
-        """Of the references of one of the texts; None of a run that was collected without."""
+        """Likelihood of the references of one of the texts; None if the run was collected without."""
         path = likelihood_file(self.folder, text)
         if not path.is_file():
             return None
@@ -178,7 +178,7 @@ class CollectedSystem:
     runs: Sequence[CollectedRun]
 
     def evaluated(self, text: str, settings: CorpusSettings) -> EvaluatedSystem:
-        """Its translations of one of the texts, for `evaluate_systems`."""
+        """The system's translations of one of the texts, for `evaluate_systems`."""
         languages = settings.source_language, settings.target_language
         return EvaluatedSystem(
             self.name,
@@ -196,20 +196,20 @@ class CollectedSystem:
 
 
 def likelihood_file(run: Path, text: str) -> Path:
-    """Of a collected run: its `Likelihood` of the references of one of the texts, a line each."""
+    """File of a collected run with its `Likelihood` of the references of one of the texts, a line each."""
     return run / f"{text}.likelihood.tsv"
 
 
 def seed_folder(system: Path, seed: int) -> Path:
-    """Where the run of a seed lies."""
+    """Folder of the run of a seed."""
     return system / f"seed-{seed}"
 
 
 def read_systems(corpus: Path, settings: CorpusSettings) -> list[CollectedSystem]:
-    """The systems of which runs are collected, in the order of `results.yaml`.
+    """The systems with collected runs, in the order of `results.yaml`.
 
     Raises:
-        DataError: if a folder is of no system that is named there.
+        DataError: if a folder belongs to no system that is named there.
         ModelError: if a run is damaged.
     """
     folders = {path.name for path in corpus.iterdir() if path.is_dir() and any(path.glob("seed-*"))}

@@ -1,4 +1,4 @@
-"""Tables in Markdown of what is collected in `results/CORPUS`; `docs/generate.py` writes them into pages."""
+"""Markdown tables of the results in `results/CORPUS`; `docs/generate.py` writes them into pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from results.layout import TEXTS, CollectedSystem, CorpusSettings, read_systems
 from results.trials import Trial, read_trials
 
 METRICS = {"valid": ("bleu",), "test": ("bleu", "chrf")}
-"""On each text."""
+"""Metrics on each text."""
 CONTRASTED = (("test", "bleu"), ("test", "chrf"), ("test", "nll"), ("valid", "bleu"), ("valid", "nll"))
 """Text and metric of each column of `contrasts_table`."""
 EMPTY = "No runs are collected yet.\n"
@@ -34,7 +34,7 @@ FEW = "Fewer than two runs have the likelihoods of the references of both texts.
 
 @dataclass(frozen=True, eq=False)  # hashed by identity
 class Corpus:
-    """Everything that the tables of a corpus are made from."""
+    """The data of the tables of a corpus."""
 
     settings: CorpusSettings
     systems: Sequence[CollectedSystem]
@@ -50,7 +50,7 @@ class Corpus:
         return evaluate_systems(systems, self.eval_sets[text], options)
 
     def only(self, folders: Sequence[str]) -> Corpus:
-        """The same with the systems of these folders, the others of which are compared with the first."""
+        """The corpus with only the systems of these folders, the first of which the others are compared with."""
         names = {system.name: system for system in self.systems}
         return replace(self, systems=[names[self.settings.systems[folder]] for folder in folders])
 
@@ -89,7 +89,7 @@ def scores_table(corpus: Corpus) -> str:
 
 
 def contrasts_table(corpus: Corpus) -> str:
-    """For each question, the systems whose difference answers it: how much more the first has than the second."""
+    """Contrasts of systems for each question: the first system's score minus the second's."""
     numbers = {system.name: len(system.runs) for system in corpus.systems}
     rows = []
     for question, pairs in corpus.settings.contrasts.items():
@@ -106,7 +106,7 @@ def contrasts_table(corpus: Corpus) -> str:
 
 
 def runs_table(corpus: Corpus) -> str:
-    """Every run by itself: what its training took, and its scores on both texts."""
+    """Each run by itself: the cost of its training, and its scores on both texts."""
     if not corpus.systems:
         return EMPTY
     head = ["system", "seed", "epochs", "updates", "hours", "hardware", "validation: perplexity", "BLEU"]
@@ -148,7 +148,7 @@ def lengths_table(corpus: Corpus) -> str:
 
 
 def likelihood_table(corpus: Corpus) -> str:
-    """What the references of both texts cost by length of the source, and how much more from a length on than below."""
+    """Mean negative log-likelihood of both texts' references by source length; its difference above and below edges."""
     systems = {system.name: system for system in corpus.systems}
     language, edges = corpus.settings.source_language, corpus.settings.length_edges
     lengths = [num_words(source, language) for text in ("valid", "test") for source in corpus.eval_sets[text].sources]
@@ -170,7 +170,7 @@ def likelihood_table(corpus: Corpus) -> str:
 
 
 def _of_both_texts(system: CollectedSystem) -> list[Likelihood]:
-    """Those of its runs; none if one of them has none."""
+    """Likelihoods of the system's runs; none if one of them has none."""
     found = [(run.likelihood("valid"), run.likelihood("test")) for run in system.runs]
     both = [valid.followed_by(test) for valid, test in found if valid and test]
     return both if len(both) == len(found) else []
@@ -184,9 +184,9 @@ def _likelihood_row(title: str, size: int, comparison: Comparison) -> list[str]:
 
 
 def learning_table(corpus: Corpus) -> str:
-    """Nats a piece of the validation text at each validation, means over runs: how much more than the first system's.
+    """Nats a piece of the validation text at each validation, means over runs, minus the first system's.
 
-    Systems are left out whose training took another number of updates.
+    Systems that were trained for another number of updates are left out.
     """
     if not corpus.systems:
         return EMPTY
@@ -209,7 +209,7 @@ def learning_table(corpus: Corpus) -> str:
 
 
 def trials_table(corpus: Corpus) -> str:
-    """What each trial came to on the validation text at its end."""
+    """Scores of each trial on the validation text at its end."""
     if not corpus.trials:
         return EMPTY
     rows = []
@@ -225,7 +225,7 @@ def trials_table(corpus: Corpus) -> str:
 
 
 def costs_table(corpus: Corpus) -> str:
-    """Quality on the validation text and cost of the trials that were measured."""
+    """Quality on the validation text and cost of the measured trials."""
     rows = []
     for each in corpus.costs:
         interval = "" if each.half_width is None else f" ± {each.half_width:.2f}"
@@ -246,14 +246,14 @@ TABLES: dict[str, Callable[[Corpus], str]] = {
 
 
 def learning_curves(corpus: Corpus) -> list[LearningCurves]:
-    """The curves of the first run of each system that is drawn."""
+    """Curves of the first run of each drawn system."""
     drawn = {corpus.settings.systems[name] for name in corpus.settings.curves}
     systems = [system for system in corpus.systems if not drawn or system.name in drawn]
     return [read_learning_curves(system.runs[0].folder, system.name) for system in systems]
 
 
 def _nats(runs: Sequence[LearningCurves]) -> list[float]:
-    """Of each validation, the mean of the runs."""
+    """Nats a piece at each validation, means over runs."""
     return [mean(log(run.validation[place][1]) for run in runs) for place in range(len(runs[0].validation))]
 
 
@@ -280,7 +280,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _contrast(evaluation: Evaluation, metric: str, one: str, other: str) -> str:
-    """How much more a system has than another; nothing where they cannot be compared."""
+    """Difference of a system from another; empty if they cannot be compared."""
     scores = next((each for each in evaluation.resampled if each.metric == metric), None)
     if scores is None or not {one, other} <= scores.systems.keys():
         return ""
@@ -291,7 +291,7 @@ def _contrast(evaluation: Evaluation, metric: str, one: str, other: str) -> str:
 
 
 def _difference(evaluation: Evaluation, metric: str, system: str) -> str:
-    """From the first system; nothing of this one itself, or where there is nothing to compare."""
+    """Difference from the first system; empty for that one itself, or without a comparison."""
     comparison = next((each for each in evaluation.comparisons if each.metric == metric), None)
     result = comparison.of(system) if comparison else None
     return _difference_of(comparison, result) if comparison and result else ""

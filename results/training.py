@@ -1,4 +1,4 @@
-"""Training what is missing in `results/CORPUS`, in order of importance, for as long as there is time."""
+"""Training the missing runs of `results/CORPUS`, in order of importance, as long as there is time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from results.collect import collect
 from results.layout import CorpusSettings, seed_folder
 
 STOPPED = 128 + signal.SIGTERM
-"""Exit code of a training that was told to stop, and has saved its state."""
+"""Exit code of a training that was stopped, and has saved its state."""
 
 
 def missing(corpus: Path, settings: CorpusSettings) -> Iterator[tuple[str, int]]:
-    """System and seed of each run that is not collected: the first seed of all systems, then the next."""
+    """System and seed of each uncollected run: the first seed of all systems, then the next."""
     for seed in settings.seeds:
         for system in settings.recipes:
             if not seed_folder(corpus / system, seed).exists():
@@ -35,23 +35,23 @@ def train_missing(
     progress: ProgressCallback,
     root: Path = Path(),
 ) -> Iterator[Path]:
-    """Train and collect what is missing; a training that time runs out for is stopped, and resumed by the next call.
+    """Train and collect missing runs; a training that runs out of time is stopped, and resumed by the next call.
 
     Args:
         corpus: `results/CORPUS`.
-        runs: folder of the RUN directories, `SYSTEM-SEED` each.
-        seconds: for trainings; collecting the last one may take longer.
-        changes: of all recipes, as `jointnmt train --set` takes them.
-        device: where the texts are translated.
-        progress: is told of lines that are translated.
-        root: of the repository.
+        runs: folder of the RUN directories `SYSTEM-SEED`.
+        seconds: time for trainings; collecting the last one may take longer.
+        changes: changes of all recipes, as for `jointnmt train --set`.
+        device: device of translation.
+        progress: called with lines that are translated.
+        root: root of the repository.
 
     Yields:
         the folder of each run that has been collected.
 
     Raises:
         ModelError: if a training fails.
-        ConfigurationError, DataError: as of `collect`.
+        ConfigurationError, DataError: as for `collect`.
     """
     settings = CorpusSettings.load(corpus)
     end = time.monotonic() + seconds
@@ -66,7 +66,7 @@ def train_missing(
 
 
 def ended(command: Sequence[str], seconds: float) -> bool:
-    """Whether a training has come to its end in so many seconds; else it has been stopped."""
+    """Run a training for at most so many seconds; whether it has ended, else it has been stopped."""
     if seconds <= 0:
         return False
     with subprocess.Popen(command) as process:
@@ -77,5 +77,5 @@ def ended(command: Sequence[str], seconds: float) -> bool:
             code = process.wait()
     if code not in (0, STOPPED):
         kind = ConfigurationError if code == ConfigurationError.exit_code else ModelError
-        raise kind(f"{' '.join(command[2:])}: ended with exit code {code}; what it said stands above.")
+        raise kind(f"{' '.join(command[2:])}: ended with exit code {code}; its output is above.")
     return code == 0

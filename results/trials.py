@@ -1,6 +1,6 @@
 """Short trainings that chose the settings of a system: `results/CORPUS/trials/SYSTEM/NAME`.
 
-A trial is kept as its recipe, its log and its last translations of the validation text. It is told by what it changes
+A trial is kept as its recipe, its log and its last translations of the validation text. It is described by its changes
 of the recipe of its system.
 """
 
@@ -33,9 +33,9 @@ APART = (
     "training.schedule.zero_at",
     "training.precision",
 )
-"""Keys that are no changes of the recipe: where the text lies, what is said beside them, what makes a trial short."""
+"""Keys that do not count as changes: paths of texts, values reported separately, and what makes a trial short."""
 ABSENT = "(absent)"
-"""What `differences` has for the value of a key that is not there."""
+"""Value in `differences` of a key that is absent."""
 
 
 @dataclass(frozen=True)
@@ -43,26 +43,26 @@ class Trial:
     """A short training of a system."""
 
     key: str
-    """SYSTEM/NAME, as its folder."""
+    """SYSTEM/NAME, as in its folder."""
     system: str
     """The name of the system."""
     changes: str
     """Keys and values that differ from the recipe of the system."""
     seed: int
     precision: str
-    """It was trained in."""
+    """Precision of the training."""
     bleu_sentences: int | None
-    """Whose BLEU was measured; None: all of the validation text."""
+    """Number of sentences that BLEU was measured on; None: the whole validation text."""
     curves: LearningCurves
     translations: Sequence[str] | None
-    """Of the validation text, if they were kept."""
+    """Translations of the validation text, if they were kept."""
 
 
 def collect_trial(run: Path, folder: Path) -> Path:
-    """Keep what there is of a training in `results/CORPUS/trials/SYSTEM/NAME`; returns that folder.
+    """Copy the kept files of a training to `results/CORPUS/trials/SYSTEM/NAME`; returns that folder.
 
     Raises:
-        ConfigurationError: if `results.yaml` does not name the trial, or it is there already.
+        ConfigurationError: if `results.yaml` does not name the trial, or it is already kept.
         ModelError: if the run is incomplete.
     """
     settings = CorpusSettings.load(folder.parents[2])
@@ -82,7 +82,7 @@ def collect_trial(run: Path, folder: Path) -> Path:
 
 
 def read_trials(corpus: Path, settings: CorpusSettings, root: Path) -> Iterator[Trial]:
-    """The trials that are kept, in the order of `results.yaml`; `root` is that of the repository."""
+    """The kept trials, in the order of `results.yaml`; `root`: root of the repository."""
     for system, names in settings.trials.items():
         recipe = Experiment.load(root / settings.recipes[system]).plain()
         for folder in (corpus / FOLDER / system / name for name in names):
@@ -103,7 +103,7 @@ def read_trials(corpus: Path, settings: CorpusSettings, root: Path) -> Iterator[
 
 
 def _named(differences: Iterable[str]) -> Iterator[str]:
-    """The keys that differ, each with its value; of a section that the recipe does not have, its keys alone."""
+    """The keys that differ, with their values; for a section that the recipe lacks, its keys alone."""
     for line in differences:
         key, _, values = line.partition(": ")
         before, _, value = values.partition(" -> ")
@@ -112,6 +112,6 @@ def _named(differences: Iterable[str]) -> Iterator[str]:
 
 
 def _values(folder: Path) -> dict[str, Any]:
-    """Of all keys; those that are newer than the trial have their defaults."""
+    """Values of all keys; those that are newer than the trial have their defaults."""
     file = RunDirectory(folder).experiment
     return Experiment.parse(dict(read_yaml(file)), origin=str(file)).plain()

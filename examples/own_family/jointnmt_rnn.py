@@ -1,12 +1,12 @@
-"""An RNN with attention (Bahdanau et al., ICLR 2015), as a family that a package of its own brings.
+"""An RNN with attention (Bahdanau et al., ICLR 2015), as a family from a package of its own.
 
     pip install --no-deps examples/own_family
     jointnmt train package:demo --out runs/rnn --set model.family=rnn
 
-From then on commands know it. A family is its settings, a model with `forward`, `start` and `step`, and an entry point
-(`pyproject.toml`). Where this one departs from the paper: embeddings are scaled and have positions, as in the other
-families here; the encoder's states of both directions are projected to E; the decoder's first state is their mean; the
-readout is one layer with tanh (in the paper: maxout); there is dropout; and initial weights are PyTorch's.
+From then on all commands know it. A family consists of settings, a model with `forward`, `start` and `step`, and an
+entry point (`pyproject.toml`). This one departs from the paper: embeddings are scaled and have positions, as in the
+other families here; the encoder's states of both directions are projected to E; the decoder's first state is their
+mean; the readout is one layer with tanh (in the paper: maxout); there is dropout; and initial weights are PyTorch's.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jointnmt.text.special import pad_id
 
 
 class RNNConfig(FamilyConfig):
-    """One layer on either side, of E features.
+    """One layer of E features on either side.
 
-    Of the settings of all families it uses `embed_dim`, `dropout`, `embedding_dropout`, `embeddings` and `max_length`.
+    It uses the common settings `embed_dim`, `dropout`, `embedding_dropout`, `embeddings` and `max_length`.
     """
 
     family: Literal["rnn"] = "rnn"
@@ -35,27 +35,27 @@ class RNNConfig(FamilyConfig):
 
 @dataclass(frozen=True)
 class Source:
-    """What the decoder reads of the source, a row for each row of the target."""
+    """The encoded source that the decoder reads, a row for each row of the target."""
 
     states: Float[Tensor, "N S E"]
     keys: Float[Tensor, "N S E"]
-    """The states, as attention projects them."""
+    """The states, projected for attention."""
     mask: Bool[Tensor, "N S"]
     """True at real tokens."""
 
     def select(self, rows: Int[Tensor, " M"]) -> Source:
-        """Those of these rows."""
+        """Select rows."""
         return Source(self.states[rows], self.keys[rows], self.mask[rows])
 
 
 @dataclass(frozen=True)
 class RNNState:
-    """Between two target positions: the decoder's hidden state, and the source."""
+    """The state between two target positions: the decoder's hidden state, and the source."""
 
     hidden: Float[Tensor, "N E"]
     source: Source
     position: int = 0
-    """Of the next target token."""
+    """Position of the next target token."""
 
     def select(self, rows: Int[Tensor, " M"]) -> RNNState:
         """See `DecoderState`."""
@@ -64,7 +64,7 @@ class RNNState:
 
 
 class RNN(TranslationModel):
-    """A bidirectional GRU reads the source; another one writes the target, and attends to it at each position."""
+    """A bidirectional GRU that reads the source, and a GRU that attends to it at each target position."""
 
     def __init__(self, config: RNNConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class RNN(TranslationModel):
         self.key, self.query, self.energy = Linear(width, width), Linear(width, width), Linear(width, 1)
         self.cell = nn.GRUCell(2 * width, width)
         self.readout = Linear(3 * width, width)
-        self.dropout = SharedDropout(config.dropout)  # unlike nn.Dropout, the same for processes that share a batch
+        self.dropout = SharedDropout(config.dropout)  # unlike nn.Dropout, equal in processes that share a batch
 
     def forward(
         self, source: Int[Tensor, "B S"], target_input: Int[Tensor, "B T"], attn_weights: AttentionMaps | None = None
@@ -90,15 +90,15 @@ class RNN(TranslationModel):
             weights.append(weight)
         if attn_weights is not None:
             attn_weights.alignment = torch.stack(weights, 1)
-            attn_weights.cross.append(attn_weights.alignment[:, None])  # [B, H, T, S], of one head
+            attn_weights.cross.append(attn_weights.alignment[:, None])  # [B, H, T, S], with one head
         logits: Tensor = self.output(torch.stack(read, 1))
         return logits
 
     def start(self, source: Int[Tensor, "B S"]) -> RNNState:
         mask = source != pad_id
         embedded = self.source_embedding(source)
-        # Backwards within each length, so that padding comes last either way and no real position reads it. (A packed
-        # sequence needs its lengths on the CPU, and what waits for a GPU cannot be part of a CUDA graph.)
+        # Reversed within each length, so that padding is last in both directions and no real position reads it. (Packed
+        # sequences need lengths on the CPU, and waiting for a GPU cannot be part of a CUDA graph.)
         places, lengths = torch.arange(source.shape[1], device=source.device), mask.sum(1, keepdim=True)
         turned = torch.where(mask, lengths - 1 - places, places)[..., None].expand_as(embedded)
         backwards = self.backwards(embedded.gather(1, turned))[0].gather(1, turned)
@@ -115,7 +115,7 @@ class RNN(TranslationModel):
     def _position(
         self, embedded: Float[Tensor, "N E"], state: RNNState
     ) -> tuple[Float[Tensor, "N E"], Float[Tensor, "N S"], RNNState]:
-        """What predicts the next token, the attention weights, and the state thereafter."""
+        """Features that predict the next token, the attention weights, and the next state."""
         source = state.source
         energy = self.energy(torch.tanh(self.query(state.hidden)[:, None] + source.keys)).squeeze(-1)
         weights = energy.masked_fill(~source.mask, float("-inf")).softmax(-1)

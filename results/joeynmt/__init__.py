@@ -1,1 +1,1 @@
-"""Another toolkit's Transformer on the same pieces, so that the baseline here is no straw man."""
+"""Another toolkit's Transformer on the same pieces, as a check that the baseline here is strong."""

@@ -1,9 +1,9 @@
-"""The text of a run in pieces, for a toolkit that splits at spaces, and its translations back as text.
+"""A run's text as pieces, for a toolkit that splits at spaces, and its translations back to text.
 
     python -m results.joeynmt pieces RUN data/multi30k OUT   # train, valid and test2016 in pieces, and vocabulary.txt
     python -m results.joeynmt text RUN < pieces.de > text.de
 
-RUN needs no more than its segmentation, as `jointnmt prepare` leaves it.
+RUN needs only its segmentation, as written by `jointnmt prepare`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEXTS = ("train", "valid", "test2016")
 
 
 def write_pieces(segmentation: Segmentation, text: Path, out: Path) -> None:
-    """Write each text's lines as pieces with spaces between them, and the pieces that there are, one a line."""
+    """Write each text's lines as pieces separated by spaces, and the vocabulary, one piece a line."""
     out.mkdir(parents=True, exist_ok=True)
     for name in TEXTS:
         for segmenter in (segmentation.source, segmentation.target):

@@ -106,7 +106,7 @@ def test_a_piece_may_be_named_without_the_mark_of_its_beginning() -> None:
 
 
 def test_a_piece_that_is_not_there_is_answered_with_those_that_are() -> None:
-    with pytest.raises(AssertionError, match=r"Katze is no piece of the source, which has: ▁Der ▁Hund"):
+    with pytest.raises(AssertionError, match=r"Katze is not a piece of the source, which has: ▁Der ▁Hund"):
         run_example("look_into_a_grid.py", *SHIPPED, "Katze")
 
 
