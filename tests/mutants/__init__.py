@@ -1,1 +1,1 @@
-"""Errors that some test has to notice, and what puts them into a copy of the code (`run.py`)."""
+"""Errors that some test must notice, and the program that applies them to a copy of the code (`run.py`)."""

@@ -1,11 +1,11 @@
-"""Do the tests notice what must not happen? Apply the chosen mutants one by one, and run the tests that are to fail.
+"""Applies the chosen mutants one by one, and runs the tests that must fail.
 
     python tests/mutants/run.py                       # all of them; exit code 1 if one survives without a reason
     python tests/mutants/run.py --only "beam|length"  # those whose name matches
-    python tests/mutants/run.py --write               # the results of those that are run go to docs/mutants.md
+    python tests/mutants/run.py --write               # write the results of those that run to docs/mutants.md
 
-The mutants are in `mutants.toml`, which says what its keys mean. They are applied to a copy of `src` and `tests`;
-nothing in the checkout changes. Needs a system with `fork`.
+The mutants are in `mutants.toml`, which explains its keys. They are applied to a copy of `src` and `tests`; nothing in
+the checkout changes. Needs a system with `fork`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PAGE = ROOT / "docs" / "mutants.md"
 COPIED = ("src", "tests", "recipes", "pretrained", "pyproject.toml")
 PRELOADED = ("torch", "numpy", "pydantic", "pytest", "safetensors", "tokenizers", "lightning_fabric", "sacrebleu")
 LONGEST = 300
-"""Seconds after which tests that do not end have noticed the mutant, too."""
+"""Seconds after which tests that do not end also count as having noticed the mutant."""
 START, END = "<!-- results -->\n", "<!-- end of the results -->"
 HEAD = "| what is changed | in | what it breaks | killed by |\n|---|---|---|---|\n"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one place that some test has to notice."""
+    """A change of one place that some test must notice."""
 
     area: str
     name: str
@@ -48,13 +48,13 @@ class Mutant:
     breaks: str
     tests: tuple[str, ...]
     survives: str = ""
-    """Why no test fails, and need not."""
+    """Reason why no test fails, nor needs to."""
 
     def apply(self, source: str) -> str:
         """The source of the file with the change.
 
         Raises:
-            ValueError: if the text is not there exactly once.
+            ValueError: if the text does not occur exactly once.
         """
         count = source.count(self.text)
         if count != 1:
@@ -66,14 +66,14 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What running the tests of a mutant came to."""
+    """Result of running the tests of a mutant."""
 
     killed_by: str
     """The first test that failed; empty if none did."""
     seconds: float
 
     def verdict(self, mutant: Mutant) -> str:
-        """What the table says."""
+        """Verdict of the table."""
         if not self.killed_by:
             return f"survives: {mutant.survives}" if mutant.survives else "SURVIVES"
         if mutant.survives:
@@ -81,7 +81,7 @@ class Outcome:
         return f"`{self.killed_by}`" if self.killed_by.startswith("test_") else self.killed_by
 
     def is_as_wanted(self, mutant: Mutant) -> bool:
-        """Whether it was killed, or survived for a stated reason."""
+        """Whether the mutant was killed, or survived for a stated reason."""
         return bool(self.killed_by) != bool(mutant.survives)
 
 
@@ -93,7 +93,7 @@ def read_mutants() -> list[Mutant]:
 
 @contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of what the tests need."""
+    """A copy of the files that the tests need."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for name in COPIED:
             if (ROOT / name).is_dir():
@@ -104,7 +104,7 @@ def copied_tree() -> Iterator[Path]:
 
 
 def run_tests(tree: Path, tests: Sequence[str]) -> Outcome:
-    """Run tests in a copy, in a process that has loaded what does not change: importing torch takes longer than most.
+    """Run tests in a copy, in a process that has loaded the unchanged modules, as torch takes longer than most tests.
 
     Raises:
         RuntimeError: if the tests could not be run.
@@ -139,7 +139,7 @@ def _run_pytest(tree: Path, tests: Sequence[str], output: Path) -> None:
     import jointnmt
 
     assert Path(jointnmt.__file__).is_relative_to(tree), f"{jointnmt.__file__} is not the copy"
-    # Without the shapes checked, which takes as long as the rest: what fails without the checks fails with them, too.
+    # Without checks of shapes, which double the time: what fails without them also fails with them.
     options = ["-o", "addopts=-q --strict-markers", "-x", "-n0", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
     sys.exit(int(pytest.main([*options, *tests])))
 
@@ -151,7 +151,7 @@ def run(mutants: Sequence[Mutant]) -> list[Outcome]:
         RuntimeError: if a test fails without any mutant, or cannot be run.
         ValueError: if a mutant's text is not found.
     """
-    sys.dont_write_bytecode = True  # a changed file of the same size and second would be taken for the old one
+    sys.dont_write_bytecode = True  # a changed file of the same size and second would pass as the old one
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     for name in PRELOADED:
         import_module(name)
@@ -159,7 +159,7 @@ def run(mutants: Sequence[Mutant]) -> list[Outcome]:
     with copied_tree() as tree:
         unchanged = run_tests(tree, list(dict.fromkeys(test for mutant in mutants for test in mutant.tests)))
         if unchanged.killed_by:
-            raise RuntimeError(f"{unchanged.killed_by} fails without any mutant: mend that first")
+            raise RuntimeError(f"{unchanged.killed_by} fails without any mutant: fix that first")
         print(f"{unchanged.seconds:6.1f} s  without any mutant, all tests pass", flush=True)
         for mutant in mutants:
             path = tree / "src" / "jointnmt" / mutant.file
@@ -188,10 +188,10 @@ def results(mutants: Sequence[Mutant], verdicts: Mapping[str, str]) -> str:
 
 
 def write_page(mutants: Sequence[Mutant], outcomes: Mapping[str, str]) -> None:
-    """Put the verdicts on those that were run into the page; those on others stay as they are.
+    """Write the verdicts on the mutants that were run into the page; those on others stay unchanged.
 
     Raises:
-        ValueError: if there is none on a mutant.
+        ValueError: if a mutant has no verdict.
     """
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
     old, _, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""What several tests share: tiny models and runs, independent equations, stand-ins for devices, shape checks."""
+"""Shared parts of tests: tiny models and runs, independent equations, stand-ins for devices, shape checks."""
 
 from support.shape_checker import check_shapes
 

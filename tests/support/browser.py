@@ -1,4 +1,4 @@
-"""A real browser: Debian's Chromium by Playwright. Tests skip without it, and fail where JOINTNMT_BROWSER=required."""
+"""A real browser: Debian's Chromium by Playwright. Tests skip without it, or fail if JOINTNMT_BROWSER=required."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 WEB = Path(__file__).parents[2] / "web"
 PATIENCE = 60_000
-"""Milliseconds: how long a loaded machine may take for what a test waits for."""
+"""Timeout in milliseconds, for a loaded machine."""
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -22,7 +22,7 @@ OPTIONS = (
 
 
 def missing(what: str) -> NoReturn:
-    """Skip, or fail where these tests must run."""
+    """Skip, or fail if these tests must run."""
     if os.environ.get("JOINTNMT_BROWSER") == "required":
         pytest.fail(f"JOINTNMT_BROWSER=required, but {what}")
     pytest.skip(what)
@@ -42,7 +42,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def open_page(context: BrowserContext) -> Page:
-    """An empty page on which nothing times out because the machine is busy."""
+    """An empty page with timeouts for a busy machine."""
     found = context.new_page()
     found.set_default_timeout(PATIENCE)
     return found
@@ -57,7 +57,7 @@ def package(path: str) -> Path:
 
 
 def watched(page: Page) -> list[str]:
-    """What goes wrong on a page from now on: errors of its script, and what it logs as one."""
+    """Errors of a page from now on: those of its script, and those that it logs."""
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)

@@ -1,4 +1,4 @@
-"""The command line in processes of their own, killed, or with a disk that fails, at a file operation or a moment."""
+"""Commands in processes of their own, killed, or with a failing disk, at a file operation or a moment."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 TAKING_ROOM = {"open", "os.rename", "os.mkdir", "os.link", "os.symlink"}
-"""Python's audit events of what a full disk may refuse; an `open` counts if it is for writing."""
+"""Python's audit events of operations that a full disk may refuse; an `open` counts if it is for writing."""
 
 OPERATIONS = TAKING_ROOM | {"os.remove", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
-"""Those of what changes files."""
+"""Audit events of operations that change files."""
 
 PRELOADED = [
     "support.commands",
@@ -28,27 +28,27 @@ PRELOADED = [
     "jointnmt.analysis.study",
     "jointnmt.training.sharding",
 ]
-"""Imported once, by the process that all others are forked from."""
+"""Modules imported once, by the process that all others are forked from."""
 
 DOCUMENTED = {0, 2, 3, 4, 6}
 """Exit codes that a fault may lead to."""
 
 LONGEST_MESSAGE = 2500
-"""Characters; messages quote paths, which are long here."""
+"""Most characters of a message; messages quote paths, which are long here."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a process."""
+    """A fault of a process."""
 
     before: int = -1
     """Number of the file operation before which it happens; -1: none."""
     error: int = 0
     """An `errno`, with which this operation and all later ones fail; 0: the process is killed."""
     seconds: float | None = None
-    """After which the process is killed."""
+    """Seconds after which the process is killed."""
     file_bytes: int | None = None
-    """No file can be made larger, by whatever library: its writes fail."""
+    """Most bytes of a file; writes beyond it fail, in any library."""
 
 
 NOTHING = Fault()
@@ -56,19 +56,19 @@ NOTHING = Fault()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command."""
+    """Result of a command."""
 
     code: int
-    """Its exit code; negative: the signal that ended it."""
+    """Exit code; negative: the signal that ended it."""
     operations: int
-    """Changes of files in the watched places."""
+    """Number of changes of files in the watched places."""
     printed: bytes
     said: str
-    """On standard error."""
+    """Text of standard error."""
 
     @property
     def complaint(self) -> str | None:
-        """What a user could make nothing of: a traceback, an undocumented exit code, a long message; None: nothing."""
+        """Output that does not help a user: a traceback, an undocumented exit code, a long message; None: no such."""
         if self.code not in DOCUMENTED or "Traceback" in self.said:
             return f"exit code {self.code}: {self.said[-3000:]}"
         message = self.said.rpartition("jointnmt: error")[2]
@@ -79,7 +79,7 @@ class Commands:
     """Starts commands in clean processes, forked from one that has imported everything."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` takes what the commands print."""
+        """`folder`: for the output of the commands."""
         self.folder, self.started = folder, 0
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(PRELOADED)
@@ -91,7 +91,7 @@ class Commands:
         fault: Fault = NOTHING,
         env: Mapping[str, str] | None = None,
     ) -> Callable[[], Outcome]:
-        """Start a command; what is returned waits for its end. File operations are counted in `places`."""
+        """Start a command; the returned function waits for its end. File operations are counted in `places`."""
         self.started += 1
         printed, said = (self.folder / f"{self.started}.{name}" for name in ("printed", "said"))
         for path in (printed, said):
@@ -113,7 +113,7 @@ class Commands:
         return wait
 
     def run(self, *arguments: object, **options: Any) -> Outcome:
-        """`start`, and wait."""
+        """Start a command, and wait for its end."""
         return self.start(*arguments, **options)()
 
     def train_together(
@@ -124,7 +124,7 @@ class Commands:
         faults: Sequence[Fault] = (NOTHING, NOTHING),
         env: Mapping[str, str] | None = None,
     ) -> list[Outcome]:
-        """A training of several processes with the environment that torchrun gives them, and what became of each."""
+        """Train with several processes in torchrun's environment; the result of each."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
@@ -136,7 +136,7 @@ class Commands:
             ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             arguments = "train", recipe, "--out", run, *more
             waits[rank] = self.start(*arguments, places=[run], fault=fault, env=shared | ranks)
-        # The wait for one that is to be killed kills it: it comes first.
+        # Waiting for a process with a fault kills it, so it is first.
         outcomes = {rank: waits[rank]() for rank in sorted(waits, key=lambda rank: faults[rank].seconds is None)}
         return [outcomes[rank] for rank in sorted(outcomes)]
 

@@ -1,4 +1,4 @@
-"""`training.compile`: the compiled model trains as the model itself does.
+"""`training.compile`: the compiled model trains like the model itself.
 
 `test_in_own_processes.py` runs this in a process of its own: the shape checker cannot be compiled.
 """
@@ -20,9 +20,9 @@ from support.tiny import VOCABULARY, tiny_trainer
 
 
 def test_a_compiled_model_trains_as_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through what reads the model of torch.compile; what makes code of it takes minutes and is PyTorch's own affair.
+    """With the front end of torch.compile alone: the code generator takes minutes and is PyTorch's business.
 
-    Of the family that is compiled soonest, with fused attention, as on a GPU.
+    For the family that compiles fastest, with fused attention, as on a GPU.
     """
     compile_, compiled = partial(torch.compile, backend="eager"), []
 
@@ -44,7 +44,7 @@ def test_a_compiled_model_trains_as_the_model_does(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_model_is_one_graph_compiled_once_for_all_lengths() -> None:
-    """Also with a grid, which has both lengths in each of its tensors, and with shortcuts."""
+    """Also with shortcuts, and with a grid, whose tensors have both lengths."""
     shortcuts = ShortcutConfig(input="embedding")
     config = ReformerFastConfig(
         embed_dim=8, num_heads=2, ffn_dim=16, num_layers=1, prenet_layers=1, shortcuts=shortcuts

@@ -1,4 +1,4 @@
-"""Items of contrastive suites, as their files hold them, with decisions that can be counted by hand."""
+"""Items of contrastive suites in the format of their files, with decisions that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wsd(**more: Any) -> list[dict[str, Any]]:
 
 
 def lingeval() -> list[dict[str, Any]]:
-    """Six pairs, of which by hand three are right: those with b and c."""
+    """Six pairs, of which three are right, counted by hand: those with b and c."""
     near = {"type": "agreement", "contrastive": "b", "distance": 0, "frequency": 5}
     return [
         {

@@ -1,4 +1,4 @@
-"""The papers' equations in float64 NumPy, written apart from the models, for one sentence pair.
+"""The papers' equations in float64 NumPy, written independently of the models, for one sentence pair.
 
 Sequences are `[L, E]`, the grid is `[S, T, E]`; `w` holds a model's weights by name.
 """
@@ -20,7 +20,7 @@ SIZES = {"embed_dim": EMBED, "num_heads": HEADS, "ffn_dim": FFN, "dropout": 0.0}
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Where lexical shortcuts are, and of what kind."""
+    """Places and kind of lexical shortcuts."""
 
     places: tuple[str, ...] = ()
     fusion: bool = False
@@ -46,7 +46,7 @@ def softmax(x: Array, axis: int) -> Array:
 
 
 def attention(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]:
-    """Li et al. 2020, Eq. 2 for each head, scaled by the size of a head; weights [H, Lq, Lk]."""
+    """Attention of Li et al. 2020, Eq. 2 for each head, scaled by the size of a head; weights [H, Lq, Lk]."""
     size, heads, weights = EMBED // HEADS, [], []
     for h in range(HEADS):
         part = slice(h * size, (h + 1) * size)
@@ -59,13 +59,13 @@ def attention(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]
 
 
 def mixed(projected: Array, lexical: Array, w: Weights, name: str, fusion: bool) -> tuple[Array, Array]:
-    """Keys and values, Emelin et al. 2019, Eqs. 9-12.
+    """Keys and values of Emelin et al. 2019, Eqs. 9-12.
 
     `projected` are hidden states (of Eqs. 5-8, or the hidden rows' share of Eqs. 13-14), `lexical` is the bare input.
     """
     of_lexical = [lexical @ block.T for block in np.split(w[f"{name}.lexical.weight"], 4 if fusion else 2)]
     of_hidden = np.split(projected, 4 if fusion else 2, axis=-1)
-    if fusion:  # [K_sc; K_h] = [E; H] W^K, likewise of V: each half takes from both
+    if fusion:  # [K_sc; K_h] = [E; H] W^K, and the same for V: each half depends on both
         k_sc, v_sc, k_h, v_h = (a + b for a, b in zip(of_lexical, of_hidden, strict=True))
     else:
         (k_sc, v_sc), (k_h, v_h) = of_lexical, of_hidden
@@ -85,7 +85,7 @@ def self_attention(
     hidden: Array | None = None,
     fusion: bool = False,
 ) -> Array:
-    """`lexical`: the shortcut's input, None without one; `hidden`: what keys and values are made of, if not of `x`."""
+    """`lexical`: the shortcut's input, None without one; `hidden`: the input of keys and values, if not `x`."""
     q = linear(x, w, f"{name}.qkv")[:, :EMBED]
     of_hidden = linear(x if hidden is None else hidden, w, f"{name}.qkv")[:, EMBED:]
     if lexical is None:
@@ -96,7 +96,7 @@ def self_attention(
 
 
 def ffn(x: Array, w: Weights, name: str) -> Array:
-    """Li et al. 2020, Eq. 3."""
+    """Feed-forward block of Li et al. 2020, Eq. 3."""
     return linear(np.maximum(0, linear(x, w, f"{name}.hidden")), w, f"{name}.output")
 
 

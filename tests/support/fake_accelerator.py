@@ -1,7 +1,7 @@
-"""A stand-in for a GPU: a device whose tensors lie on the CPU, but do not mix with the CPU's own.
+"""A stand-in for a GPU: a device whose tensors are stored on the CPU, but do not mix with the CPU's own.
 
-PyTorch knows it for the rest of the process as "fake", so import this in a process of its own. It counts what a GPU's
-host would wait for. Memory, streams and kernels of a GPU's own it does not have.
+PyTorch knows it as "fake" for the rest of the process, so import this in a process of its own. It counts the points
+where a GPU's host would wait. It lacks memory, streams and kernels of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 waits: Counter[str] = Counter()
-"""How often the host needed to know what the device had computed, by operation."""
+"""How often the host needed a result of the device, by operation."""
 
 WAITING = (
     "aten::_local_scalar_dense",
@@ -31,7 +31,7 @@ INDEXING = ("aten::index", "aten::index_put_", "aten::index_put")
 
 
 class FakeTensor(torch.Tensor):
-    """A tensor of the device; `host` is what it really is."""
+    """A tensor of the device; `host` is its content."""
 
     host: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -57,14 +57,14 @@ class FakeTensor(torch.Tensor):
 
 
 class FakeAccelerator(TorchDispatchMode):
-    """While it is entered, tensors can be made on the device."""
+    """Context in which tensors can be made on the device."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         return compute(func, args, kwargs or {})
 
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do the operation, unless it mixes devices as a GPU would not."""
+    """Do the operation, unless it mixes devices in a way that a GPU would refuse."""
     name, wanted = func._schema.name, kwargs.get("device")
     tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
     some_fake = any(map(_is_fake, tensors))
@@ -86,7 +86,7 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = func(*args, **kwargs)
     if not ends_on_device:
         return result
-    same = {id(_to_host(each)): each for each in tensors}  # what an operation in place gives back
+    same = {id(_to_host(each)): each for each in tensors}  # the result of an operation in place
 
     def fake(value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -97,10 +97,10 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _check_mixture(name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
-    """As on a GPU, single numbers and indices may come from the CPU; nothing else may."""
+    """Refuse tensors of the CPU, except single numbers and indices, as a GPU does."""
     if name in INDEXING and _is_fake(args[0]):
         indices = [each for each in args[1] if each is not None]
-        # Indices are sent, and those of a mask are counted first.
+        # Indices are copied to the device; those of a mask are counted first.
         waits["index"] += any(not _is_fake(each) or each.dtype == torch.bool for each in indices)
         tensors = [each for each in tensors if not any(each is index for index in indices)]
     into_host = name.endswith("_") and not _is_fake(args[0])
@@ -131,7 +131,7 @@ class _Backend(backend_registration._DummyBackendModule):
 backend_registration._setup_privateuseone_for_python_backend("fake", backend_module=_Backend())
 FAKE = torch.device("fake", 0)
 _operations, _casting = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
-for _name in ("empty.memory_format", "empty_strided", "copy_", "_copy_from", "_to_copy"):  # what torch.tensor needs
+for _name in ("empty.memory_format", "empty_strided", "copy_", "_copy_from", "_to_copy"):  # needed by torch.tensor
     _packet, _, _overload = _name.partition(".")
     _operation = getattr(getattr(torch.ops.aten, _packet), _overload or "default")
     _operations.impl(_name, lambda *args, _func=_operation, **kwargs: compute(_func, args, kwargs), "PrivateUse1")

@@ -1,4 +1,4 @@
-"""Everything computes on a device that is not the CPU, and search seldom waits for it.
+"""Everything computes on a device other than the CPU, and search rarely waits for it.
 
 `test_in_own_processes.py` runs this in a process of its own.
 """
@@ -34,14 +34,14 @@ from support.tiny import ListStore
 from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, write_run
 
 TRAINED = ("transformer-post", "transformer-fusion", "reformer-base-mean", "reformer-fast-shortcuts")
-"""None whose weights are tied: they are not any longer once the stand-in has them."""
+"""Variants without tied weights, as moving to the stand-in unties them."""
 
 SEARCHED = ("transformer-pre", "transformer-emelin", "reformer-base", "reformer-fast-shortcuts")
 
 
 @pytest.fixture(autouse=True)
 def accelerator() -> Iterator[None]:
-    """Tensors can be made on the fake accelerator, and attention takes a GPU's way."""
+    """Context with the fake accelerator and the attention that a GPU uses."""
     with backend("sdpa"), FakeAccelerator():
         yield
 
@@ -150,7 +150,7 @@ def test_samples(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("implementation", ["product", "plain"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_benchmarks(family: str, implementation: Implementation) -> None:
-    """What is timed on a GPU."""
+    """The parts that are timed on a GPU."""
     lengths = (np.array([5, 3, 9]),)
     found = []
     for device in ("fake", "cpu"):

@@ -1,4 +1,4 @@
-"""Small models of every family and variant, for the property tests to run over."""
+"""Small models of every family and variant, for property tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ assert {config.family for config in VARIANTS.values()} == set(FAMILIES)
 
 
 def tiny_model(variant: str, **changes: object) -> TranslationModel:
-    """A model in float64 with weights that are all away from their special initial values, biases and norms too."""
+    """A float64 model in which no weight has its special initial value, including biases and norms."""
     generator = torch.Generator().manual_seed(5)
     config = VARIANTS[variant].model_copy(update=changes)
     with torch.random.fork_rng():
@@ -57,7 +57,7 @@ def tiny_model(variant: str, **changes: object) -> TranslationModel:
 
 
 def sentences(lengths: Sequence[int], seed: int, start: int | None = None, end: int | None = None) -> Tensor:
-    """Random ids padded on the right; `lengths` count the begin (`start`) or end mark (`end`) if there is one."""
+    """Random ids padded on the right; `lengths` include the begin (`start`) or end mark (`end`) if there is one."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)), generator=generator)
     for row, length in zip(ids, lengths, strict=True):

@@ -1,4 +1,4 @@
-"""Input that once ended in a traceback, took too long or said too much; tried again whenever input is made up."""
+"""Input that once caused a traceback, took too long or gave too long a message; all tests of random input retry it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the operations share: small models that kernels can compute, and what a machine has."""
+"""Shared parts of the tests of operations: small models that kernels can compute, and features of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_gemm = pytest.mark.skipif(library() is None or not has_gemm(torch.bfloat16
 
 
 def require_gemm(precision: str) -> None:
-    """Skip a test where there are no custom matrix products for this precision of inference."""
+    """Skip a test if there are no custom matrix products for this precision of inference."""
     if library() is None or not has_gemm(torch.float32 if precision == "float32" else torch.bfloat16):
         pytest.skip(NO_GEMM)
 
@@ -61,7 +61,7 @@ GEMM_KINDS = ["float32", "float32 by PyTorch", "bfloat16"]
 
 @contextmanager
 def number_of_threads(threads: int) -> Iterator[None]:
-    """With so many threads of torch."""
+    """Context with so many threads of torch."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -71,6 +71,6 @@ def number_of_threads(threads: int) -> Iterator[None]:
 
 
 def exact_and_rounded(kind: torch.dtype, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers that bfloat16 has, in float64 and in `kind`."""
+    """Numbers that bfloat16 represents, in float64 and in `kind`."""
     rounded = torch.randn(shape).bfloat16()
     return rounded.double().requires_grad_(), rounded.to(kind).requires_grad_()

@@ -18,14 +18,14 @@ from torch.distributed import TCPStore
 from jointnmt.runs.directory import RunDirectory
 
 SECONDS = 120
-"""To wait for anything: workers take half a minute to start on a busy machine."""
+"""Timeout of all waits: workers take half a minute to start on a busy machine."""
 
 TIMES = "last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=5,is_host=false"
-"""How soon a machine counts as lost, and how long others are waited for before the rest goes on."""
+"""Times after which a machine counts as lost, and the rest continues without others."""
 
 
 NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Workers that start again have a store of their own."""
+"""Setting by which restarted workers have a new store."""
 
 
 class Machine:
@@ -42,28 +42,28 @@ class Machine:
         self._torchrun = psutil.Process(self.process.pid)
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that train, in the order of their ranks; none while they start again."""
+        """The processes that train, in the order of their ranks; none during a restart."""
         try:
             return sorted(self._torchrun.children(), key=lambda worker: int(worker.environ()["RANK"]))
         except (psutil.NoSuchProcess, psutil.ZombieProcess, KeyError):  # KeyError: forked, and not yet a worker
             return []
 
     def lose(self) -> None:
-        """Kill torchrun and its workers, as if the machine was switched off."""
+        """Kill torchrun and its workers, as if the machine were switched off."""
         with_workers = [self._torchrun, *self._torchrun.children(recursive=True)]
         for process in with_workers:
-            process.send_signal(signal.SIGSTOP)  # or torchrun would end its workers in good order
+            process.send_signal(signal.SIGSTOP)  # else torchrun would end its workers in an orderly way
         for process in with_workers:
             process.kill()
         self.process.wait()
 
     def end(self) -> int:
-        """Wait for the end of the training; torchrun's exit code."""
+        """Wait for the end of the training; returns torchrun's exit code."""
         return self.process.wait(timeout=SECONDS)
 
 
 class Machines:
-    """Starts machines, which find each other by a store of this process; its end is theirs."""
+    """Starts machines, which find each other through a store of this process, and end with it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.started = folder, list[Machine]()
@@ -75,7 +75,7 @@ class Machines:
         return self._start(recipe, torchrun, ["--out", str(run), *more])
 
     def join(self, recipe: Path, run: Path, most: int, number: int, *more: str) -> Machine:
-        """A machine with one process that trains together with up to `most`; ranks are in the order of numbers."""
+        """A machine with one process, of up to `most` that train together; ranks are in the order of numbers."""
         torchrun = ["--nnodes", f"1:{most}", "--nproc-per-node", "1", "--max-restarts", "100", "--rdzv-backend", "c10d"]
         torchrun += ["--rdzv-endpoint", f"127.0.0.1:{self._store.port}", "--rdzv-id", str(recipe.parent)]
         torchrun += ["--rdzv-conf", TIMES, "--local-addr", f"127.0.0.{number}"]
@@ -89,7 +89,7 @@ class Machines:
 
 @contextmanager
 def machines(folder: Path) -> Iterator[Machines]:
-    """Machines, those of which that are left at the end are killed."""
+    """Machines; those that still run at the end are killed."""
     group = Machines(folder)
     try:
         yield group

@@ -1,4 +1,4 @@
-"""Parallel text as people have it: made-up sentences with all that can be wrong."""
+"""Realistic parallel text: made-up sentences with every kind of error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package of `examples/own_family`, as if it were installed."""
+"""The package of `examples/own_family`, as if installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "examples/own_family"
 
 
 def install(site: Path, entry: str | None = None) -> None:
-    """What pip would leave in `site`: the module, and the entry points of its pyproject."""
+    """Write the files that pip would write to `site`: the module, and the entry points of its pyproject."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [(name, value)] = project["entry-points"]["jointnmt.families"].items()
     about = site / "jointnmt_rnn-1.0.dist-info"

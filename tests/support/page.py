@@ -1,4 +1,4 @@
-"""What tests do on the page of the server, and read from it."""
+"""Actions of tests on the server's page, and readings of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from support.browser import open_page, watched
 
 CLIPBOARD = "if (navigator.clipboard) navigator.clipboard.writeText = async (text) => { window.copied = text; };"
-"""A script by which the page's clipboard can be read."""
+"""Script that makes the page's clipboard readable."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def text_of(page: Page, model: str, line: int = 0) -> str:
 
 
 def settled(page: Page) -> None:
-    """Wait until nothing that is shown waits; a view that was left stays as it was until it is turned to."""
+    """Wait until no shown part is pending; a hidden view stays as it was until it is shown."""
     expect(page.locator(".pending:visible")).to_have_count(0)
 
 

@@ -1,4 +1,4 @@
-"""What holds of every page that is to open anywhere: read off its HTML, and by a browser."""
+"""Requirements of every page that must open anywhere, checked in its HTML and by a browser."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Page(HTMLParser):
         return [attributes for tag, attributes in self.elements if tag in tags]
 
     def text(self, *tags: str) -> list[str]:
-        """All text right in elements of these kinds."""
+        """All text directly in elements of these kinds."""
         return [text.strip() for tag, text in self.texts if tag in tags and text.strip()]
 
 
 def check_self_contained(page: Page) -> None:
-    """No element loads anything, and pictures hold nothing that would."""
+    """Check that no element loads anything, nor the content of pictures."""
     assert not {tag for tag, _ in page.elements} & {"script", "link", "iframe", "object", "embed", "base", "form"}
     for tag, attributes in page.elements:
         for name, value in attributes.items():
@@ -83,7 +83,7 @@ def check_self_contained(page: Page) -> None:
 
 
 def check_picture(address: str) -> None:
-    """An SVG inside an address, whose references lead only into itself."""
+    """Check an SVG in a data URL, whose references must be internal."""
     kind, _, content = address.partition(",")
     assert kind == "data:image/svg+xml;base64"
     for element in ElementTree.fromstring(base64.b64decode(content)).iter():
@@ -94,7 +94,7 @@ def check_picture(address: str) -> None:
 
 
 def check_accessible(page: Page) -> None:
-    """Language, viewport, headings in order, words for pictures, headed tables, labels that exist."""
+    """Check language, viewport, order of headings, alternative texts, headers of tables, and labels."""
     assert page.all("html")[0]["lang"] == "en"
     assert any(meta.get("name") == "viewport" for meta in page.all("meta"))
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
@@ -112,23 +112,23 @@ def check_accessible(page: Page) -> None:
 
 
 def download(page: Page, name: str) -> str:
-    """The content of a file that the page offers."""
+    """Content of a file that the page offers for download."""
     (address,) = [link["href"] for link in page.all("a") if link.get("download") == name]
     return base64.b64decode(unquote(address).partition(",")[2]).decode()
 
 
 def browse(browser: str, page: Path, folder: Path, width: int) -> dict[str, Any]:
-    """What a browser finds when it lays the page out for a screen of this width, in pixels."""
+    """Measurements by a browser of the page's layout on a screen of this width, in pixels."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text(encoding="utf-8"))
     text = text.replace("<details>", "<details open>").replace("</body>", f"{PROBE}</body>")
-    frame = folder / f"frame-{width}.html"  # a window of its own may not be as narrow as a phone
+    frame = folder / f"frame-{width}.html"  # a window cannot be as narrow as a phone
     frame.write_text(f'<iframe srcdoc="{escape(text)}" style="width: {width}px; height: 900px; border: 0"></iframe>')
     output = run_browser(browser, folder, "--dump-dom", "--window-size=1600,1000", frame.as_uri())
     return json.loads(unescape(output.split("PROBE")[1]))
 
 
 def run_browser(browser: str, folder: Path, *arguments: str) -> str:
-    """Standard output of a browser without a window; it sees no network."""
+    """Standard output of a headless browser without network."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
     options += [f"--user-data-dir={folder / 'profile'}", "--host-resolver-rules=MAP * ~NOTFOUND", "--hide-scrollbars"]
     result = subprocess.run([browser, *options, *arguments], capture_output=True, text=True, timeout=180, check=True)

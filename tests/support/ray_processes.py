@@ -1,4 +1,4 @@
-"""Commands that work on a Ray cluster of their own, and the processes of it."""
+"""Commands with a Ray cluster of their own, and its processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 
 SECONDS = 300
-"""To wait for anything: Ray takes a minute to start on a busy machine."""
+"""Timeout of all waits: Ray takes a minute to start on a busy machine."""
 
 
 def start_command(said: Path, *arguments: object) -> subprocess.Popen[bytes]:
-    """Start a command; what it says goes to the end of a file."""
+    """Start a command; its output is appended to a file."""
     with said.open("ab") as stream:
         return subprocess.Popen(
             [sys.executable, "-m", "jointnmt", *map(str, arguments)],
@@ -27,7 +27,7 @@ def start_command(said: Path, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 def start_head(port: int, said: Path) -> subprocess.Popen[bytes]:
-    """Start a cluster of two cores on the loopback, which runs until it is told to end."""
+    """Start a cluster of two cores on the loopback, which runs until it is stopped."""
     command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--port", str(port)]
     command += ["--node-ip-address", "127.0.0.1", "--num-cpus", "2", "--disable-usage-stats"]
     environment = {**os.environ, "RAY_worker_niceness": "0"}
@@ -46,7 +46,7 @@ def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def named(processes: list[psutil.Process], name: str) -> list[psutil.Process]:
-    """Those whose title has this name in it."""
+    """Processes whose title contains this name."""
     found = []
     for process in processes:
         try:
@@ -58,10 +58,10 @@ def named(processes: list[psutil.Process], name: str) -> list[psutil.Process]:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Look again and again.
+    """Poll until a condition is true.
 
     Raises:
-        AssertionError: if it does not come true.
+        AssertionError: if it does not become true.
     """
     end = time.monotonic() + SECONDS
     while not condition():
@@ -70,10 +70,10 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
-    """Wait until a cluster has gone; what is left is ended, and is an error.
+    """Wait until a cluster has gone; processes that are left are killed, and are an error.
 
     Raises:
-        AssertionError: naming it.
+        AssertionError: naming them.
     """
     end = time.monotonic() + SECONDS
     while (alive := [process for process in processes if _runs(process)]) and time.monotonic() < end:
@@ -84,7 +84,7 @@ def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it does; one that has ended may be there still, where nobody asks what became of orphans."""
+    """Whether a process runs; where orphans are not reaped, one that has ended remains as a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What two runs of the same training must have in common, and a display that stops one."""
+"""Comparison of two runs of the same training, and a display that stops one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log_records(run: Path) -> list[dict[str, Any]]:
 
 
 def assert_same_runs(one: Path, other: Path) -> None:
-    """Weights, logs, translations and kept checkpoints are the same, byte for byte but for times."""
+    """Check that weights, logs, translations and kept checkpoints are equal, byte for byte except for times."""
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
     assert log_records(one) == log_records(other)
     for folder in ("validation", "checkpoints"):

@@ -1,4 +1,4 @@
-"""Servers to test with: small models of several pairs, and a server's process."""
+"""Servers for tests: small models of several pairs, and a server's process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from support.tiny_run import SOURCE_WORDS, TARGET_WORDS, experiment, sizes, word
 
 
 def write_model(run: Path, source: str = "de", target: str = "en", seed: int = 0, **changes: Any) -> Path:
-    """A RUN directory with a random model of this language pair; `changes` as of `experiment`."""
+    """Write a RUN directory with a random model of this language pair; `changes` as in `experiment`."""
     data = {"source_language": source, "target_language": target, "train": [{"source": source, "target": target}]}
     configuration = experiment(data=data, **changes)
     kind = configuration.segmentation.kind
@@ -62,7 +62,7 @@ def _letters(source: str, target: str) -> Segmentation:
 
 
 def write_models(folder: Path, **main: Any) -> dict[str, Path]:
-    """Two models of one language pair, segmented differently, and one of the way back; `main`: of the first."""
+    """Write two models of one language pair, segmented differently, and one of the reverse; `main`: of the first."""
     return {
         "main": write_model(folder / "main", **main),
         "letters": write_model(folder / "letters", seed=1, segmentation={"kind": "bpe", "joint": False}),
@@ -86,7 +86,7 @@ def application(paths: dict[str, Path], keys: tuple[Key, ...] | None = None, **s
 
 
 def post(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
-    """What a route answers to JSON, with the status that is expected."""
+    """A route's answer to JSON, which must have the expected status."""
     response = client.post(path, json=values)
     assert response.status_code == status, response.text
     return response.json()
@@ -103,7 +103,7 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """What it has logged so far."""
+        """The log so far."""
         return self.log_file.read_text(encoding="utf-8")
 
     def signal(self, number: signal.Signals) -> None:
@@ -111,7 +111,7 @@ class ServerProcess:
         self.process.send_signal(number)
 
     def resident_bytes(self) -> int:
-        """How much memory it has."""
+        """Resident memory of the process."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
 
@@ -127,7 +127,7 @@ class ServerProcess:
 
 @contextmanager
 def server_process(folder: Path, models: Sequence[Path | str], *options: str, port: int = 0) -> Iterator[ServerProcess]:
-    """A running server that computes in float32; it is killed at the end, if it has not ended by itself."""
+    """A running server that computes in float32; it is killed at the end if it still runs."""
     log_file = folder / "server.log"
     command = [sys.executable, "-m", "jointnmt", "serve", *map(str, models), "--port", str(port)]
     command += ["--precision", "float32", *options]
@@ -148,7 +148,7 @@ def server_process(folder: Path, models: Sequence[Path | str], *options: str, po
 
 @contextmanager
 def live(shared: Services) -> Iterator[int]:
-    """A server of these parts on a port of the loopback, in a thread of this process; the port."""
+    """A server of these parts on a loopback port, in a thread of this process; yields the port."""
     server = uvicorn.Server(http_config(shared))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = int(listening.getsockname()[1])
@@ -174,7 +174,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 @dataclass(frozen=True)
 class Blocking:
-    """Work that lasts until it is told to end."""
+    """Work that lasts until it is released."""
 
     end: threading.Event
 
@@ -190,7 +190,7 @@ class Blocking:
 
 @contextmanager
 def busy_worker(shared: Services) -> Iterator[threading.Event]:
-    """The worker has something to do until the event is set, at the latest at the end of this."""
+    """Context that keeps the worker busy until the event is set, or the context ends."""
     end = threading.Event()
     shared.dispatcher.queue.put(Ticket(Blocking(end), deque([Sentence(0, "")]), lambda *_: None))
     try:
@@ -200,13 +200,13 @@ def busy_worker(shared: Services) -> Iterator[threading.Event]:
 
 
 def http_request(path: str, body: bytes, length: int | None = None) -> bytes:
-    """The bytes of a POST request; `length` is what it says of its body, rightly or not."""
+    """Bytes of a POST request; `length`: its Content-Length, right or wrong."""
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body) if length is None else length}\r\n\r\n".encode() + body
 
 
 def exchange(port: int, *parts: bytes, pause: float = 0.0, seconds: float = 20) -> bytes:
-    """What the server answers to bytes that are sent bit by bit, until it closes the connection or falls silent."""
+    """The server's answer to bytes that are sent in parts, until it closes the connection or is silent."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         try:

@@ -1,8 +1,7 @@
-"""The type checker that jaxtyping calls for the package's functions while the tests run.
+"""The type checker that jaxtyping calls for the package's functions during tests.
 
-It checks the shapes of tensors and arrays, and leaves everything else in the annotations to mypy. Functions without
-shapes stay as they are, and a call is checked once for all that are alike: to check each would double the time of the
-tests.
+It checks the shapes of tensors and arrays, and leaves all other annotations to mypy. Functions without shapes are left
+unchanged, and only the first of equal calls is checked: to check each would double the time of the tests.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ def check_shapes(function: Function) -> Function:
     hints = {name: _only_shapes(hint) for name, hint in function.__annotations__.items() if _has_shape(hint)}
     if not hints:
         return function
-    if "return" in hints:  # jaxtyping has the parameters checked by a function of their own, before this one
+    if "return" in hints:  # jaxtyping checks the parameters before, by a function of their own
         hints = {"return": hints["return"]}
     function.__annotations__ = hints
     return beartype(function)
 
 
 def wrap_where_shapes_are(decorated: Any = None, *, typechecker: Any) -> Any:
-    """jaxtyping's decorator of functions and classes, for those that have shapes among their annotations."""
+    """jaxtyping's decorator of functions and classes, applied to those with shapes in their annotations."""
     if decorated is None:
         return partial(wrap_where_shapes_are, typechecker=typechecker)
     if not _mentions_shape(decorated):
@@ -50,7 +49,7 @@ def wrap_where_shapes_are(decorated: Any = None, *, typechecker: Any) -> Any:
 
 
 def _once_for_all_alike(checked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, checked only when it is called with forms that it was not called with before."""
+    """The function, checked only in calls with new forms of arguments."""
     passed = set()
 
     @wraps(function)
@@ -68,7 +67,7 @@ def _once_for_all_alike(checked: Callable[..., Any], function: Callable[..., Any
 
 
 def _form(value: Any) -> Any:
-    """What a check can depend on: the shape and element type of a tensor or array, a number, the type of all else."""
+    """What a check depends on: the shape and element type of a tensor or array, a number, the type of all else."""
     if isinstance(value, int):
         return value
     if isinstance(value, (Tensor, np.ndarray)):
@@ -79,7 +78,7 @@ def _form(value: Any) -> Any:
 
 
 def _mentions_shape(decorated: Any) -> bool:
-    """Whether a name in the annotations, which are strings still, is one of a shape: `Float`, or `Grid` made of it."""
+    """Whether annotations, which are still strings, have the name of a shape: `Float`, or `Grid` made from it."""
     owners = [one for one in decorated.__mro__ if one is not object] if inspect.isclass(decorated) else [decorated]
     return any(
         _is_shape(vars(sys.modules[owner.__module__]).get(word))
@@ -100,7 +99,7 @@ def _has_shape(hint: Any) -> bool:
 
 
 def _only_shapes(hint: Any) -> Any:
-    """The annotation with `Any` in the place of everything that is neither a shape nor around one."""
+    """The annotation with `Any` in place of everything that neither is a shape nor contains one."""
     if hint in (None, ...) or hint in KEPT:
         return hint
     if not _has_shape(hint):

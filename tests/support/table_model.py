@@ -1,4 +1,4 @@
-"""A model for tests of search: its logits are random, but a function of the source and the whole target prefix."""
+"""A model for tests of search, with random logits that are a function of the source and the whole target prefix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TableState:
 
 
 class TableModel(TranslationModel):
-    """Logits `scale` times as large as standard normal ones; `seen` notes the rows of each step."""
+    """Logits are `scale` times standard normal ones; `seen` records the rows of each step."""
 
     def __init__(self, vocabulary: int, seed: int = 0, scale: float = 2.0, max_length: int | None = None) -> None:
         super().__init__()

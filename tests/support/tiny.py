@@ -1,4 +1,4 @@
-"""A model, a store and a trainer small enough for tests to watch every number."""
+"""A model, a store and a trainer small enough to check every number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VOCABULARY = 12
 
 
 class TinyModel(TranslationModel):
-    """Next token from the last one and the mean of the source."""
+    """Predicts the next token from the last one and the mean of the source."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def tiny_trainer(
 
 
 def write_corpus(folder: Path) -> None:
-    """`train` and `valid` in the languages `de` and `en`: the target is the source, spelled otherwise, backwards."""
+    """Write `train` and `valid` in the languages `de` and `en`: the target is the source respelled and reversed."""
     generator = np.random.default_rng(0)
     for name, count in (("train", 120), ("valid", 12)):
         sources, targets = [], []

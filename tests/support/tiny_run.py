@@ -1,4 +1,4 @@
-"""A RUN directory with a small random model of a dozen words, for tests of what reads one."""
+"""A RUN directory with a small random model of a dozen words, for tests of its readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGET_WORDS = ["the", "dog", "cat", "sees", "hears", "and", "not", ".", "!"]
 
 
 def experiment(**changes: Any) -> Experiment:
-    """A small one; `model` changes keys of the model, other keywords whole parts."""
+    """A small experiment; `model` changes keys of the model, other keywords replace whole parts."""
     changed = changes.pop("model", {})
     layers = {"num_layers": 1, "prenet_layers": 1} if changed.get("family") != "transformer" else {}
     model = {"family": "reformer-fast", "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, **layers, **changed}
@@ -35,23 +35,23 @@ def experiment(**changes: Any) -> Experiment:
 
 
 def word_segmentation(lowercase: bool = False, languages: tuple[str, str] = ("de", "en")) -> Segmentation:
-    """Every word of the two lists is a piece."""
+    """A segmentation whose pieces are the words of the two lists."""
     config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1, lowercase=lowercase)
     return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], *languages)
 
 
 def sizes(segmentation: Segmentation) -> tuple[int, int]:
-    """Of the source's and the target's vocabulary."""
+    """Sizes of the source's and the target's vocabulary."""
     return segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
 
 
 def write_run(run: Path, **changes: Any) -> Path:
-    """Write a RUN directory with a random model; `changes` as of `experiment`."""
+    """Write a RUN directory with a random model; `changes` as in `experiment`."""
     return write_run_of(run, experiment(**changes))
 
 
 def write_run_of(run: Path, configuration: Experiment, segmentation: Segmentation | None = None, seed: int = 0) -> Path:
-    """Write a RUN directory with a random model of this configuration; without a segmentation, with that of words."""
+    """Write a RUN directory with a random model of this configuration; the default segmentation is that of words."""
     torch.manual_seed(seed)
     segmentation = segmentation or word_segmentation(configuration.segmentation.lowercase)
     model = build_model(configuration.model, *sizes(segmentation))
@@ -65,7 +65,7 @@ def write_run_of(run: Path, configuration: Experiment, segmentation: Segmentatio
 
 
 def unbind(run: Path) -> None:
-    """Let the weights of a RUN no longer tell which parts they belong to, as those of older versions."""
+    """Remove from the weights of a RUN the record of the parts that they belong to, as in older versions."""
     weights = run / "model.safetensors"
     tensors, values = checkpoint.read(weights)
     checkpoint.write(weights, tensors, {key: value for key, value in values.items() if key != "parts"})

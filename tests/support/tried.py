@@ -1,4 +1,4 @@
-"""The table of what was tried against the project, and what failed."""
+"""Table of the faults that were tried, and of failures."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
-"""How many times the short tier: the seeded faults of each kind are so many more."""
+"""Factor of the number of seeded faults of each kind, relative to the short tier."""
 
 long_tier = pytest.mark.skipif(SCALE == 1, reason="takes a minute: make faults")
-"""Marks what the short tier leaves out."""
+"""Mark of tests that the short tier leaves out."""
 
 Tried = Callable[[str, int, int], None]
-"""Takes a fault, how often it was tried, and how often something failed then."""
+"""Function of a fault, the number of tries, and the number of failures."""
 
 
 @pytest.fixture
 def tried(record_property: Callable[[str, Any], None]) -> Tried:
-    """What counts in the table."""
+    """Record tries and failures of a fault for the table."""
     return lambda fault, count, failed: record_property("tried", [fault, count, failed])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the table, in the form in which it stands in docs/reliability.md."""
+    """Print the table in the form that docs/reliability.md has."""
     rows: dict[str, list[int]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

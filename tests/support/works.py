@@ -1,4 +1,4 @@
-"""Commands that write something, each with what must be the same in the end, whatever happened on the way."""
+"""Commands that write files, each with the results that must be the same whatever happened on the way."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """A command on what the fixture `trained` holds, writing into a folder of its own."""
+    """A command on the folder of the fixture `trained`, writing into a folder of its own."""
 
     arguments: Callable[[Path, Path], list[object]]
-    """Of the command, from the folder of `trained` and its own."""
+    """Arguments of the command, given the folder of `trained` and its own."""
     result: Callable[[Path], Result]
-    """What it has written, without times."""
+    """What the command has written, without times."""
     prepare: Callable[[Path, Path], object] = lambda trained, place: None
-    """Puts what the command goes on from into its folder."""
+    """Writes the command's input into its folder."""
 
     once: bool = False
-    """It refuses to write what is there."""
+    """Whether the command refuses to overwrite its results."""
 
     def run(self, commands: Commands, trained: Path, place: Path, fault: Fault = NOTHING) -> Outcome:
         """Run the command."""
@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a command comes to if nothing happens."""
+    """Result of a command without faults."""
 
     outcome: Outcome
     result: Result
@@ -51,7 +51,7 @@ class Undisturbed:
 
 
 def contents(folder: Path, *patterns: str) -> Result:
-    """The content of files by their names."""
+    """Contents of files by their names."""
     found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
