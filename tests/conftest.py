@@ -1,4 +1,4 @@
-"""Shared by all tests: markers by folder, one thread, fixed seeds, and the folder of real corpora."""
+"""Shared parts of all tests: markers by folder, one thread, fixed seeds, and the folder of real corpora."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in the folders of whole commands and trainings as `integration`."""
+    """Mark all tests in the folders of whole commands and trainings as `integration`."""
     for item in items:
         if any(folder in item.path.parents for folder in INTEGRATION):
             item.add_marker(pytest.mark.integration)
@@ -36,14 +36,14 @@ def one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def fixed_seed() -> None:
-    """The same random state at the start of every test."""
+    """Set the same random state at the start of every test."""
     torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
 def own_consoles() -> None:
-    """Consoles of every test's own: they keep the width of the terminal that they were made for."""
-    from jointnmt.cli.console import stderr, stdout  # not before its shapes are to be checked
+    """New consoles for every test, as they keep the width of the terminal that they were made for."""
+    from jointnmt.cli.console import stderr, stdout  # only once its shapes are checked
 
     for console in (stdout, stderr):
         console.cache_clear()

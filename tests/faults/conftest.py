@@ -1,4 +1,4 @@
-"""What all faults are tried on: a small parallel text, trainings of it, and commands in processes of their own."""
+"""Targets of all faults: a small parallel text, trainings on it, and commands in processes of their own."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Text, two recipes, and of each a RUN that was interrupted (`half-...`) and what it comes to (`whole-...`).
+    """Text, two recipes, and for each an interrupted RUN (`half-...`) and the completed one (`whole-...`).
 
-    Besides: `cache`, held-out text (`test`), and `shared`, which is a folder of `save_pretrained`.
+    Also `cache`, held-out text (`test`), and `shared`, a folder of `save_pretrained`.
     """
     folder = tmp_path_factory.mktemp("trained")
     write_corpus(folder)

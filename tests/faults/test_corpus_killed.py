@@ -1,4 +1,4 @@
-"""Workers and the command that translate a corpus are killed at random: every row is there, once, as it should be."""
+"""Workers and the command that translate a corpus are killed at random: every row is there once, and correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.tried import SCALE, Tried, long_tier
 
 ROWS, KILLS, SHARD_ROWS = 2000 * SCALE, 2 * SCALE, 250
 WRONG = (17, ROWS // 2)
-"""Rows that are longer than the model takes."""
+"""Rows that are longer than the model's limit."""
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_a_corpus_survives_the_death_of_workers_and_of_the_command(tmp_path: Pat
         assert process.poll() is None, said.read_text()
         cluster = descendants(process)
         if victim == "command":
-            agents = named(cluster, "Agent")  # which go on for a minute or two, to tell a cluster that has gone
+            agents = named(cluster, "Agent")  # they notice only after a minute or two that the cluster has gone
             process.kill()
             process.wait()
             wait_for_the_end_of([each for each in cluster if each not in agents])

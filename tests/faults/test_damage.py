@@ -1,4 +1,4 @@
-"""Damaged files of a RUN, the cache and a shared folder: the same result as without, or an error that says so."""
+"""Damaged files of a RUN, the cache and a shared folder: the same result as without damage, or a clear error."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def train(commands: Commands, trained: Path, run: Path, recipe: str = "recipe", 
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All, as paths in the folder, in one order."""
+    """All files, as sorted paths in the folder."""
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
 def cases(folder: Path, count: int) -> Iterator[tuple[Path, str, random.Random]]:
-    """`count` kinds of damage to each file of a trained, by seed, with what decides where they fall."""
+    """`count` kinds of damage to each file of a trained folder, by seed, with the generator of their places."""
     for name in files_of(folder):
         dice = random.Random(str(name))
         kinds = sorted(DAMAGES) * count
@@ -49,7 +49,7 @@ def report(tried: Tried, fault: str, count: int, failures: list[str]) -> None:
 def test_training_goes_on_from_a_damaged_run(
     trained: Path, commands: Commands, tmp_path: Path, tried: Tried, which: str
 ) -> None:
-    """To the same weights, or to an error; one that is finished is left as it is, or made again from what is whole."""
+    """It ends with the same weights or an error; a finished run stays, or is made again from undamaged parts."""
     original, whole, failures, count = trained / f"{which}-recipe", trained / "whole-recipe", [], 0
     for name, kind, dice in cases(original, SCALE):
         run = tmp_path / f"run-{count}"
@@ -63,7 +63,7 @@ def test_training_goes_on_from_a_damaged_run(
 
 
 def differs(outcome: Outcome, run: Path, whole: Path, damaged: Path) -> str | None:
-    """What of a training that ended well is not as without the damage."""
+    """Differences of a successful training from one without the damage."""
     if outcome.code:
         return None
     if (run / "model.safetensors").read_bytes() != (whole / "model.safetensors").read_bytes():
@@ -97,7 +97,7 @@ def translate(commands: Commands, trained: Path, run: Path) -> Outcome:
 def test_files_in_each_others_place_are_noticed(
     trained: Path, commands: Commands, tmp_path: Path, tried: Tried
 ) -> None:
-    """Of one RUN, and of two trainings that differ in their seed alone: training ends with no other weights."""
+    """Files of one RUN, or of two trainings that differ only in their seed: training ends with no other weights."""
     count, failures = 0, list[str]()
     names = [name for name in files_of(trained / "half-recipe") if name.name != ".lock"]
     pairs = [(one, other) for one, other in product(names, names) if one < other and one.suffix == other.suffix]
@@ -136,7 +136,7 @@ def test_a_damaged_store_is_made_anew(trained: Path, commands: Commands, tmp_pat
 
 
 def test_damaged_measurements_are_made_anew(trained: Path, tmp_path: Path, tried: Tried) -> None:
-    """What `report`, `analyse` and `contrast` keep of a run: each line is as it was written, or computed again."""
+    """Records of a run by `report`, `analyse` and `contrast`: each line is as it was written, or computed again."""
     translator, run, failures, count = Translator.load(trained / "whole-recipe", "cpu"), trained / "whole-recipe", [], 0
     records = [{"text": f"word{number}", "hits": [True, False], "score": number / 7} for number in range(9)]
     task = CachedTask("measuring", {}, len(records), lambda start: iter(records[start:]))

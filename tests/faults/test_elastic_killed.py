@@ -1,4 +1,4 @@
-"""Workers of an elastic training are killed again and again, also while they start or write: it ends all the same."""
+"""Workers of an elastic training are killed repeatedly, also while they start or write; it still completes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ KILLS, WORKERS = 2 * SCALE, 2
 
 
 def kill(machine: Machine, rank: int) -> None:
-    """Kill a worker, as soon as there is one of this rank."""
+    """Kill a worker as soon as there is one of this rank."""
     wait_until(lambda: len(machine.workers()) > rank, machine)
-    with suppress(IndexError, psutil.NoSuchProcess):  # it has just ended by itself, as others did
+    with suppress(IndexError, psutil.NoSuchProcess):  # it has just ended by itself, like others
         machine.workers()[rank].kill()
 
 
@@ -37,7 +37,7 @@ def recipe_of(folder: Path, updates: int) -> Path:
 
 @pytest.mark.slow
 def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
-    """By turns: after an update, while a state is being written, and, in the long tier, at a random moment."""
+    """Kills in turns: after an update, during a write of a state, and, in the long tier, at a random moment."""
     recipe, run, whole = recipe_of(tmp_path, 20 + 4 * KILLS), tmp_path / "run", tmp_path / "whole"
     dice, unfinished = random.Random(0), RunDirectory(run).checkpoints / ".last.safetensors.new"
     with machines(tmp_path) as group:
@@ -63,7 +63,7 @@ def test_killed_workers_change_nothing(tmp_path: Path, tried: Tried) -> None:
 @pytest.mark.slow
 @long_tier
 def test_a_worker_that_says_nothing_is_given_up(tmp_path: Path, tried: Tried) -> None:
-    """As if its machine was cut off: the connection stands, and nothing comes."""
+    """As if its machine were cut off: the connection is open, but silent."""
     recipe, run = recipe_of(tmp_path, 30), tmp_path / "run"
     with machines(tmp_path) as group:
         machine = group.alone(recipe, run, 2, 1, "--set", "training.process_timeout=10")

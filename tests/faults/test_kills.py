@@ -1,4 +1,4 @@
-"""A training that is killed before each of its file operations, and at random moments: nothing of it shows.
+"""A training that is killed before each of its file operations, and at random moments, without any effect.
 
 A short tier by default; JOINTNMT_FAULTS above 1 (`make faults`) kills before every operation, and more often.
 """
@@ -20,9 +20,9 @@ from support.tiny import tiny_recipe
 from support.tried import SCALE, Tried
 
 EVERY = 20 if SCALE == 1 else 1
-"""Of the file operations, one of so many is killed before."""
+"""Kills happen before one of so many file operations."""
 KILLS = 2 if SCALE == 1 else 10 * SCALE
-"""Of each family, at least so many at random moments."""
+"""Least number of kills at random moments for each family."""
 
 TRANSFORMER = {"family": "transformer", "encoder_layers": 1, "decoder_layers": 1}
 FAST, BASE = {"num_layers": 1, "prenet_layers": 1}, {"num_layers": 1}
@@ -39,7 +39,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def train(
     commands: Commands, corpus: Path, place: Path, fault: Fault, model: Mapping[str, Any] = TRANSFORMER
 ) -> Outcome:
-    """Train in a folder of its own, which has a cache, too."""
+    """Train in a folder of its own, which also has a cache."""
     sizes = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 32, "dropout": 0.1}
     changes = {"model": {**sizes, **model}, "data__cache": str(place / "cache"), "training__max_updates": 7}
     place.mkdir(exist_ok=True)

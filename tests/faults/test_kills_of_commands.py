@@ -17,7 +17,7 @@ from support.tried import SCALE, Tried
 from support.works import WORKS, Undisturbed, Work
 
 EXPENSIVE = {"report", "probe", "scale"}
-"""Seconds of a core each."""
+"""Works that take seconds of a core each."""
 
 DISKS = {"full disk": errno.ENOSPC, "read-only disk": errno.EROFS}
 
@@ -25,7 +25,7 @@ _MEASURED: dict[str, Undisturbed] = {}
 
 
 def undisturbed(name: str, commands: Commands, trained: Path, folder: Path) -> Undisturbed:
-    """What a command comes to; the first of two calls, so that nothing but the result is compared."""
+    """Result of a command without faults, by the first of two calls, so that only results are compared."""
     if name not in _MEASURED:
         place = folder / "undisturbed"
         WORKS[name].begin(trained, place)
@@ -46,7 +46,7 @@ def undisturbed(name: str, commands: Commands, trained: Path, folder: Path) -> U
 def disturb(
     name: str, fault: Fault, commands: Commands, trained: Path, place: Path, expected: Undisturbed
 ) -> tuple[Outcome, str | None]:
-    """Let a fault happen to a command, and call it again; with what is wrong in the end."""
+    """Run a command with a fault, and call it again; returns what is wrong in the end."""
     work = WORKS[name]
     work.begin(trained, place)
     disturbed = work.run(commands, trained, place, fault)
@@ -57,7 +57,7 @@ def disturb(
             complaint = f"ended with another result: {disturbed.said}"
         if complaint is None and fault.error != errno.EROFS and (left := _unfinished(place)):
             complaint = f"has left {left}: {disturbed.said}"
-    if complaint is None and work.once and _is_same(work, place, expected):  # the fault came after all was done
+    if complaint is None and work.once and _is_same(work, place, expected):  # the fault came after the end
         shutil.rmtree(place)
         return disturbed, None
     again = work.run(commands, trained, place)
@@ -74,12 +74,12 @@ def _is_same(work: Work, place: Path, expected: Undisturbed) -> bool:
 
 
 def _unfinished(place: Path) -> list[Path]:
-    """Files that have not got their name, for which a full disk has no room."""
+    """Temporary files, for which a full disk has no room."""
     return [path for path in place.rglob(".*") if path.match(".*.new*") or path.match(".tmp*")]
 
 
 def moments(name: str, count: int, fault: str) -> Iterator[float]:
-    """Parts of the whole, by seed; fewer of what is expensive."""
+    """Moments as fractions of the whole, by seed; fewer for expensive commands."""
     dice = random.Random(f"{name} {fault}")
     for _ in range(max(1, count // 2) if name in EXPENSIVE else count):
         yield dice.random()
@@ -94,7 +94,7 @@ def conclude(tried: Tried, fault: str, count: int, failures: list[str]) -> None:
 def test_a_killed_command_is_called_again(
     commands: Commands, trained: Path, tmp_path: Path, tried: Tried, name: str
 ) -> None:
-    """Before a file operation, and at some moment, which may be after its end."""
+    """Kills before a file operation, and at a moment that may be after the command's end."""
     expected = undisturbed(name, commands, trained, tmp_path)
     operations = [int(part * expected.outcome.operations) for part in moments(name, 2 * SCALE, "operation")]
     faults = [Fault(before=number) for number in sorted(set(operations))]
@@ -113,7 +113,7 @@ def test_a_killed_command_is_called_again(
 def test_a_disk_that_fails_ends_a_command_with_a_message(
     commands: Commands, trained: Path, tmp_path: Path, tried: Tried, name: str
 ) -> None:
-    """From a file operation on; and where no file can grow beyond a size, whatever library writes it."""
+    """Failures from a file operation on; and a limit of file size, for any library that writes."""
     expected = undisturbed(name, commands, trained, tmp_path)
     cheap = name not in EXPENSIVE or SCALE > 1
     for disk, number in DISKS.items() if cheap else [("full disk", errno.ENOSPC)]:

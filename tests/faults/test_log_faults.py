@@ -1,4 +1,4 @@
-"""A training that ends at any moment around its records: once it has gone on, every record stands there once."""
+"""A training that ends at any moment around its records: after resumption, every record is there once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = [
 
 
 class Killed(BaseException):
-    """The end of a process, as far as its files are concerned."""
+    """The end of a process, with respect to its files."""
 
 
 def experiment(folder: Path, **changes: Any) -> Experiment:
@@ -62,7 +62,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
 
 
 def test_every_record_stands_there_once_whenever_it_was_killed(tmp_path: Path) -> None:
-    """From the last validation on; with shortcuts, which log their gates as well."""
+    """Kills from the last validation on; with shortcuts, which also log their gates."""
     write_corpus(tmp_path)
     settings = experiment(tmp_path, model__shortcuts={"kind": "plain"})
     with pytest.MonkeyPatch.context() as patched:
@@ -84,7 +84,7 @@ def test_every_record_stands_there_once_whenever_it_was_killed(tmp_path: Path) -
 
 @pytest.mark.parametrize("ends", [{"training__max_updates": 7}, {"validation": {"every_updates": 7, "patience": 1}}])
 def test_no_update_is_left_out(tmp_path: Path, ends: dict[str, Any]) -> None:
-    """However the training ends, and its log lines lie."""
+    """Whatever the end of the training and the order of its log lines."""
     write_corpus(tmp_path)
     settings = {"training__max_updates": 40, "training__log_every": 5, "training__schedule__peak_rate": 10.0} | ends
     train(Experiment.parse(tiny_recipe(tmp_path, **settings), origin="test"), tmp_path / "run", NoDisplay())

@@ -1,6 +1,6 @@
-"""Recipes, settings, text and headers of files that nobody would write: a short message and a documented exit code.
+"""Random recipes, settings, text and headers of files: a short message and a documented exit code.
 
-Found by `hypothesis`, from one seed; what has once failed is in `support.found` and tried always.
+Made by `hypothesis`, from one seed; input that has failed once is in `support.found` and always tried.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.tiny_run import write_run
 from support.tried import SCALE, Tried
 
 SECONDS = 2.0
-"""Of a processor, for each input: what is promised."""
+"""Promised limit of processor seconds for each input."""
 
 Case = st.SearchStrategy[Any]
 
@@ -72,7 +72,7 @@ SNIPPETS = st.text(max_size=8) | st.sampled_from(
 
 
 def paths_in(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places in nested values."""
+    """All places in nested values."""
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, child in children:
         yield (*path, key)
@@ -80,7 +80,7 @@ def paths_in(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def changed(node: Any, path: Sequence[Any], value: Any) -> Any:
-    """Nested values with another one at a place."""
+    """Nested values with a place replaced."""
     if not path:
         return value
     copy = node.copy() if isinstance(node, dict | list) else {}
@@ -90,7 +90,7 @@ def changed(node: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 def mutated(values: Any) -> Case:
-    """The values with one or two others in them, or an unknown key."""
+    """The values with one or two of them replaced, or an unknown key."""
     places = sorted(paths_in(values), key=str)
     change = st.tuples(st.sampled_from(places), VALUES, st.none() | st.text(max_size=8))
 
@@ -99,7 +99,7 @@ def mutated(values: Any) -> Case:
         for path, value, key in changes:
             try:
                 result = changed(result, path if key is None else (*path[:-1], key), value)
-            except (IndexError, TypeError):  # an earlier change has taken this place away
+            except (IndexError, TypeError):  # an earlier change has removed this place
                 continue
         return result
 
@@ -107,7 +107,7 @@ def mutated(values: Any) -> Case:
 
 
 def spoilt(text: str) -> Case:
-    """The text with snippets in it and slices missing, as bytes that may be no text."""
+    """The text with snippets inserted and slices removed, as bytes that may not be text."""
     edit = st.tuples(
         st.integers(0, len(text)),
         st.integers(0, 30),
@@ -124,7 +124,7 @@ def spoilt(text: str) -> Case:
 
 
 def attempt(case: Case, found: Sequence[Any], tried: Tried, fault: str, check: Callable[[Any], str | None]) -> None:
-    """Check cases made from one seed, and all that were found before; `check` returns what is wrong."""
+    """Check cases made from one seed, and all that failed before; `check` returns what is wrong."""
     failures: list[str] = []
     count = 0
 
@@ -150,7 +150,7 @@ def attempt(case: Case, found: Sequence[Any], tried: Tried, fault: str, check: C
 
 
 def complaint(result: Result, codes: set[int]) -> str | None:
-    """What is wrong with the end of a command."""
+    """A violation by the end of a command."""
     message = result.stderr.rpartition("jointnmt: ")[2]
     if result.exit_code not in codes or "Traceback" in result.stderr:
         return f"exit code {result.exit_code}: {result.stderr[-1500:]} {result.exception!r}"
@@ -203,7 +203,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_made_up_text_is_translated_or_refused_line_by_line(run: Path, tried: Tried) -> None:
-    """With `--on-invalid skip` there are as many lines as before; without it, what is refused is said."""
+    """With `--on-invalid skip` the number of lines is kept; without it, the refusal is reported."""
     line = st.binary(max_size=30) | st.text(max_size=30).map(lambda text: text.encode("utf-8", "surrogatepass"))
     words = st.lists(
         st.sampled_from([b"der", b"Hund", b"\xe2\x80\xa8", b"\xc2\x85", b"\x1c", b"\xcc\x81", b"\xef\xbb\xbf"])
@@ -229,7 +229,7 @@ def with_header(content: bytes, header: Any) -> bytes:
 
 
 def test_a_made_up_header_is_refused_shortly(run: Path, tmp_path: Path, tried: Tried) -> None:
-    """Of names, types, places, and the values of a checkpoint, also with a checksum that is right."""
+    """Headers with changed names, types, places and values of a checkpoint, also with a correct checksum."""
     model = run / "model.safetensors"
     good = model.read_bytes()
     tensors, values = checkpoint.read(model)

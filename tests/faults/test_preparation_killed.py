@@ -1,4 +1,4 @@
-"""`jointnmt prepare` is killed at random: it goes on from the blocks that are done, to the same store."""
+"""`jointnmt prepare` is killed at random: it continues from the finished blocks, to the same store."""
 
 from __future__ import annotations
 

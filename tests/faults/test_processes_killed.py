@@ -1,4 +1,4 @@
-"""Two processes that train together, one of which is killed, or which are told to stop: nothing of it shows."""
+"""Two processes that train together, one of which is killed, or which are stopped, without any effect."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_training_of_two_processes_survives_the_death_of_one(
 def test_a_signal_to_torchrun_saves_the_training(
     commands: Commands, trained: Path, tmp_path: Path, tried: Tried
 ) -> None:
-    """torchrun hands it on to its processes, which save; with torchrun itself, the training goes on."""
+    """torchrun passes it on to its processes, which save; torchrun itself then resumes the training."""
     run, whole = tmp_path / "run", tmp_path / "whole"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, "-m", "jointnmt", "train", str(trained / "recipe.yaml"), "--out", str(run)]

@@ -1,4 +1,4 @@
-"""A training that is stopped, killed or damaged, and goes on: the same weights as without."""
+"""A training that is stopped, killed or damaged, and resumed: the same weights as without."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def experiment(folder: Path, **changes: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path) -> Path:
-    """A run that nothing interrupted."""
+    """An uninterrupted run."""
     train(experiment(corpus), corpus / "whole", NoDisplay())
     return corpus / "whole"
 
@@ -71,7 +71,7 @@ def test_losses_fall(whole: Path) -> None:
 def test_a_signal_saves_and_the_same_command_goes_on(
     whole: Path, corpus: Path, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
-    """After an update in an epoch, and after one that a validation is due for, which then waits."""
+    """Signals after an update within an epoch, and after one with a due validation, which then waits."""
     run = tmp_path / "run"
     settings, last = {"training__checkpoint_every": 1000}, 6 if step == 6 else step + 1
     with pytest.raises(TrainingInterruptedError, match=f"after update {last}, saved") as caught:
@@ -96,7 +96,7 @@ def test_more_updates_may_be_asked_for_later(whole: Path, corpus: Path, tmp_path
 
 
 def test_early_stopping_goes_on_as_it_would_have(corpus: Path, tmp_path: Path) -> None:
-    """With a learning rate of next to nothing, no weight changes, nor does BLEU or perplexity, so patience runs out."""
+    """With a learning rate near zero, neither weights nor BLEU or perplexity change, so patience runs out."""
     settings = {
         "training__schedule": {"peak_rate": 1e-30, "initial_rate": 0, "warmup_steps": 0},
         "training__max_updates": 100,
@@ -139,11 +139,11 @@ def test_the_result_reads_the_weights_of_a_checkpoint_once(
     settings = {"training__max_updates": 2, "validation": {"every_updates": 1, "bleu_every": 0}}
     train(experiment(corpus, **settings), tmp_path / "run", NoDisplay())
     counts = Counter(path.name for path in paths if path.name.startswith("step-"))
-    assert len(counts) == 2 and min(counts.values()) == 1  # the better one again, if the average is none
+    assert len(counts) == 2 and min(counts.values()) == 1  # the better one is read again if the average is not better
 
 
 class Ends(NoDisplay):
-    """Notes what it is told of the end of the training."""
+    """Records the end of the training as reported to a display."""
 
     def __init__(self) -> None:
         self.told: set[int | None] = set()
@@ -174,8 +174,8 @@ def run_in_process(plain: Mapping[str, Any], run: Path) -> None:
 
 
 def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path) -> None:
-    """A process that saves after every update is killed at random moments, some of them before the first save."""
-    context = multiprocessing.get_context("forkserver")  # imports once, forks a clean process each time
+    """A process that saves after every update is killed at random moments, some before the first save."""
+    context = multiprocessing.get_context("forkserver")  # imports once, and forks a clean process each time
     context.set_forkserver_preload(["jointnmt.training.run"])
     run, moments, kills = tmp_path / "run", random.Random(0), 0
     plain = experiment(corpus).plain()
@@ -198,7 +198,7 @@ def test_survives_kill_9_at_any_moment(whole: Path, corpus: Path, tmp_path: Path
 
 
 def _saved(run: Path) -> int | None:
-    """When the last state was saved, if there is one."""
+    """Time when the last state was saved, if there is one."""
     try:
         return TrainingDirectory(run).states.last.stat().st_mtime_ns
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def test_only_damaged_checkpoints_are_an_error(corpus: Path, tmp_path: Path) -> 
 
 
 def test_a_model_without_checkpoints_is_not_trained_over(whole: Path, corpus: Path, tmp_path: Path) -> None:
-    """As where checkpoints were deleted to save room, or after `save_pretrained`."""
+    """For example after checkpoints were deleted to save room, or after `save_pretrained`."""
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     shutil.rmtree(run / "checkpoints")
@@ -243,7 +243,7 @@ def test_a_model_without_checkpoints_is_not_trained_over(whole: Path, corpus: Pa
 
 
 def test_a_model_without_states_is_not_trained_over(whole: Path, corpus: Path, tmp_path: Path) -> None:
-    """The two states take the most room, and weights that were validated may be kept for averaging."""
+    """The two states are the largest files, and validated weights may be kept for averaging."""
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     for name in ("last", "previous"):
@@ -315,7 +315,7 @@ def test_the_validation_that_a_stop_at_the_last_update_left_out_is_made_up_for_o
 
 
 def test_a_training_whose_weights_become_nan_may_be_skipped_over(corpus: Path, tmp_path: Path) -> None:
-    """Validations of such weights are the worst; with patience, they end the training."""
+    """Validations of such weights have the worst score; with patience, they end the training."""
     validation = {"every_updates": 2, "bleu_every": 1, "metric": "bleu", "patience": 2}
     settings = {"training__non_finite": "skip", "validation": validation, "training__log_every": 2}
     run = tmp_path / "run"
@@ -329,7 +329,7 @@ def test_a_training_whose_weights_become_nan_may_be_skipped_over(corpus: Path, t
             checkpoint.write(path, tensors, values)
     train(experiment(corpus, **settings), run, NoDisplay())
     records = [record for record in log_records(run) if record["step"] > 2]
-    assert [record["step"] for record in records if record["event"] == "validation"] == [4, 6, 8]  # 4 is of the warm-up
+    assert [record["step"] for record in records if record["event"] == "validation"] == [4, 6, 8]  # 4 is in the warm-up
     assert all(record["perplexity"] is None for record in records)
     assert all(record["bleu"] is None for record in records if record["event"] == "validation")
     assert all(record["loss"] is None for record in records if record["event"] == "train")
@@ -367,7 +367,7 @@ def test_changed_validation_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_state_without_the_validation_data_is_gone_on_from(corpus: Path, tmp_path: Path) -> None:
-    """As older versions saved it, and as it is without validation text."""
+    """A state as older versions saved it, and one without validation text."""
     stop_at(corpus, tmp_path / "run", 2)
     directory = TrainingDirectory(tmp_path / "run")
     tensors, values = checkpoint.read(directory.states.last)
@@ -421,7 +421,7 @@ def test_a_try_that_trained_nothing_does_not_settle_the_configuration(corpus: Pa
 
 
 def test_a_try_that_trained_nothing_does_not_settle_the_vocabulary(tmp_path: Path) -> None:
-    """With texts elsewhere, the configuration is no other one."""
+    """Texts at another path do not make it another configuration."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         write_corpus(tmp_path / name)

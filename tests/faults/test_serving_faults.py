@@ -1,7 +1,7 @@
-"""The server under requests that nobody means well: made-up ones, broken ones, clients that are killed.
+"""The server under hostile requests: random ones, broken ones, clients that are killed.
 
-A short tier by default, which is part of the test suite; JOINTNMT_FAULTS=20 (`make faults`) has 20 times as much. All
-of it is on the loopback.
+A short tier by default, which is part of the test suite; JOINTNMT_FAULTS=20 (`make faults`) has 20 times as many
+requests. All of them are on the loopback.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from support.tiny_run import SOURCE_WORDS
 
 SCALE = int(os.environ.get("JOINTNMT_FAULTS", "1"))
 EXAMPLES = 15 * SCALE
-"""Made-up requests for each route."""
+"""Random requests for each route."""
 BROKEN = 850 * SCALE if SCALE > 1 else 50
-"""Requests that are broken; with JOINTNMT_FAULTS=100, 100,000 in all."""
+"""Broken requests; with JOINTNMT_FAULTS=100, 100,000 in all."""
 LOAD_SECONDS = min(600, 6 * SCALE)
 GROWTH = 100 * 2**20
-"""Most bytes that the server may have more after a tier than when it was warm."""
+"""Largest growth of the server's memory in a tier after the warm-up, in bytes."""
 
 STEADY = 16 * 2**20
-"""Most bytes that it may have more after the second half of the load."""
+"""Largest growth in the second half of the load, in bytes."""
 
 bounded = settings(
     deadline=None,
@@ -62,7 +62,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, run: Path) -> Iterator[ServerProcess]:
-    """A server with short limits of time, that must be as well at the end as it was at the beginning."""
+    """A server with short time limits, which must be healthy at the end."""
     options = ["--set", "limits.header_seconds=1", "--set", "limits.body_seconds=1", "--set", "limits.lines=200"]
     with server_process(tmp_path_factory.mktemp("server"), [run], *options) as server:
         warm_up(server)
@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, run: Path) -> Iterator[Serv
 
 
 def by_status(metrics: str) -> dict[int, int]:
-    """How many requests have had which status; 499 are those whose clients went away."""
+    """Number of requests by status; 499: the client has gone."""
     found: dict[int, int] = {}
     for status, count in re.findall(r'^jointnmt_requests_total\{.*status="(\d+)".*\} (\S+)$', metrics, re.MULTILINE):
         found[int(status)] = found.get(int(status), 0) + int(float(count))
@@ -86,7 +86,7 @@ def by_status(metrics: str) -> dict[int, int]:
 
 
 def warm_up(server: ServerProcess) -> None:
-    """Everything is used once, so that what is loaded on first use is there."""
+    """Use everything once, so that all lazy parts are loaded."""
     for path, values in (
         ("/detect", {"q": "der Hund"}),
         ("/v1/attention", {"source": "der Hund", "by": "head"}),
@@ -98,7 +98,7 @@ def warm_up(server: ServerProcess) -> None:
 
 
 def check_health(server: ServerProcess) -> None:
-    """It translates, and nothing waits."""
+    """Check that the server translates, and nothing waits."""
     values = {"q": "der Hund", "source": "de", "target": "en"}
     assert httpx.post(f"{server.url}/translate", json=values, timeout=30).status_code == 200
     for _ in range(200):
@@ -121,7 +121,7 @@ def check_answer(case: schemathesis.Case) -> None:
     response = case.call(timeout=60)
     assert response.status_code < 500 or response.status_code == 503, response.text
     assert "Traceback" not in response.text
-    if response.status_code not in (404, 405):  # of paths and methods that are not described
+    if response.status_code not in (404, 405):  # for undescribed paths and methods
         checks = [status_code_conformance, content_type_conformance, response_schema_conformance]
         case.validate_response(response, checks=checks)
 
@@ -193,7 +193,7 @@ def test_slow_senders_keep_nobody_from_being_answered(server: ServerProcess) -> 
 
 
 class Load:
-    """Clients that ask, compare, and are now and then killed before their answer has come."""
+    """Clients that send requests, compare answers, and are sometimes killed before their answer."""
 
     def __init__(self, server: ServerProcess, expected: dict[str, str]) -> None:
         self.server, self.expected = server, expected
@@ -201,7 +201,7 @@ class Load:
         self.answered = self.refused = self.killed = 0
         self.wrong: list[str] = []
         self.resident: list[int] = []
-        """Bytes of the server's memory, ten times over the time of the load."""
+        """Bytes of the server's memory, measured ten times during the load."""
 
     def run(self, clients: int) -> None:
         threads = [threading.Thread(target=self._client, args=(number,)) for number in range(clients)]
@@ -215,7 +215,7 @@ class Load:
             assert not thread.is_alive()
 
     def _client(self, number: int) -> None:
-        """Ask on one connection all the time: an answer too many would be taken for that of the next request."""
+        """Send requests on one connection throughout: a surplus answer would pass as that of the next request."""
         dice, sentences = random.Random(number), list(self.expected)
         with closing(HTTPConnection("127.0.0.1", self.server.port, timeout=60)) as connection:
             while time.monotonic() < self.end:

@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: heeded in all that lasts, with nothing lost."""
+"""Signals that stop a training: handled in all long operations, without loss."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from support.tiny import tiny_recipe, write_corpus
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:
-    """Signals are heard even if the tests are run by `nohup`, whose processes ignore SIGHUP."""
+    """Restore signals even if the tests are run by `nohup`, whose processes ignore SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -60,7 +60,7 @@ def experiment(folder: Path, **changes: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path) -> Path:
-    """A run that nothing interrupted."""
+    """An uninterrupted run."""
     train(experiment(corpus), corpus / "whole", NoDisplay())
     return corpus / "whole"
 
@@ -79,7 +79,7 @@ def test_a_signal_during_a_validation_ends_it_and_the_state_is_saved(
     measuring: int,
     step: int,
 ) -> None:
-    """Of the updates since the last save, here all of them, none is lost."""
+    """No update since the last save, here all of them, is lost."""
     run, measure, measured = tmp_path / "run", Validation.measure, 0
 
     def measure_and_be_told(self: Validation, model: Any, translate: bool) -> Any:
@@ -103,7 +103,7 @@ def test_a_signal_during_a_validation_ends_it_and_the_state_is_saved(
 def test_a_signal_during_the_last_save_or_before_the_average_is_heeded(
     whole: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """The last validation is one of those on the way, or makes up for one at the end."""
+    """The last validation is one of the scheduled ones, or replaces one at the end."""
     run, save, stopping = tmp_path / "run", TrainingDirectory.save, [True]
     settings = experiment(corpus, validation={"every_updates": every, "bleu_every": 2, "bleu_sentences": 4})
 
@@ -135,7 +135,7 @@ def test_a_signal_while_the_training_is_prepared_is_heeded(whole: Path, tmp_path
 
 
 def test_a_library_that_lets_no_signal_through_is_left_alone() -> None:
-    """As training a segmentation, which takes minutes, does."""
+    """Training a segmentation, which takes minutes, is such a library call."""
     end = threading.Event()
 
     def deaf() -> bool:
@@ -156,7 +156,7 @@ def _fail() -> None:
 
 
 def test_segmentation_is_learnt_where_signals_are_heeded(tmp_path: Path) -> None:
-    """The library reads its texts in another thread: this one is free for signals."""
+    """The library reads its texts in another thread, so that this one can handle signals."""
     threads = set()
 
     def texts() -> Any:
@@ -195,7 +195,7 @@ def _segmented(corpus: Path) -> Path:
 
 
 def test_what_is_ignored_stays_ignored() -> None:
-    """As SIGHUP under nohup."""
+    """For example SIGHUP under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with StopSignals() as stop:
@@ -236,7 +236,7 @@ def on_a_terminal(command: list[str], ready: Callable[[], bool]) -> tuple[subpro
 
 @pytest.mark.slow
 def test_a_closed_terminal_saves_the_training(corpus: Path, tmp_path: Path) -> None:
-    """The progress bar has nowhere to go then, and must not keep the state from being saved."""
+    """The progress bar then cannot be written, which must not prevent saving the state."""
     recipe, run = tmp_path / "recipe.yaml", tmp_path / "run"
     recipe.write_text(experiment(corpus, training__log_every=1).to_yaml(), encoding="utf-8")
     command = [sys.executable, "-m", "jointnmt", "train", str(recipe), "--out", str(run)]

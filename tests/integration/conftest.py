@@ -1,4 +1,4 @@
-"""What several files of integration tests are given."""
+"""Fixtures of several files of integration tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, or a skip where there is none."""
-    from support.browser import chromium  # not for all of these tests
+    """Chromium; skips if there is none."""
+    from support.browser import chromium  # only some of these tests need it
 
     with chromium() as found:
         yield found

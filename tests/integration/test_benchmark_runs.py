@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def written(file: Path) -> dict[str, Any]:
-    """The figures of a benchmark, which tell what they depend on."""
+    """The figures of a benchmark, with the facts that they depend on."""
     figures: dict[str, Any] = json.loads(file.read_text())
     assert {"hardware", "threads", "torch", "commit", "date", "command"} <= figures.keys()
     return figures
@@ -69,7 +69,7 @@ def machine(**changes: Any) -> dict[str, Any]:
 def test_a_table_has_a_machines_ratios() -> None:
     text = machines.table(machine())
     assert text.startswith("**avx2**: a processor; one thread. Products, GFLOP/s: float32 20, bfloat16 5, int8 100.")
-    # 50 sentences a second at 20 GFLOP/s, where the authors' code made 25 at 139.
+    # 50 sentences a second at 20 GFLOP/s, against 25 at 139 for the authors' code.
     authors = 50 / 20 / (25 / 139)
     cells = [
         "500",
@@ -135,7 +135,7 @@ def test_the_steps_for_a_gpu_run_without_one(tmp_path: Path, capsys: pytest.Capt
     command = [*asked, "--device", "cpu", "--quick", "--out", str(tmp_path)]
     assert gpu.main(command) == 0, [log.read_text() for log in tmp_path.glob("*.log")]
     assert gpu.main(command) == 0
-    assert capsys.readouterr().out.count("done before") == 2  # trainings go on
+    assert capsys.readouterr().out.count("done before") == 2  # trainings continue
     assert list(json.loads((tmp_path / "steps.json").read_text())["steps"]) == asked
     for name in ("attention", "profile"):
         assert json.loads((tmp_path / f"{name}.json").read_text())["rows"], name
@@ -158,7 +158,7 @@ def test_a_failing_step_does_not_keep_others_from_running(tmp_path: Path, monkey
 
 
 def test_every_step_ends_in_time_and_downloads_nothing(tmp_path: Path) -> None:
-    """What is to be compared differs in one thing."""
+    """Steps that are compared differ in one setting."""
     known = gpu.steps("cuda", tmp_path, gpu.MINUTES, quick=False)
     assert gpu.MINUTES < 10
     assert list(known)[:3] == ["tests", "training", "decoding"] and list(known)[-1] == "trainings"
@@ -259,7 +259,7 @@ def test_time_of_a_gpu_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Answering:
-    """In place of a checkout's process, which does less work in another folder."""
+    """Stands for a checkout's process, which does less work in another folder."""
 
     base_bytes = 0
 
@@ -280,7 +280,7 @@ def test_two_checkouts_that_do_other_work_are_not_compared(tmp_path: Path, monke
 def test_trained_systems_are_timed_in_one_precision_and_their_dropout_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the CPU, wherever they were trained."""
+    """Times are those on the CPU, wherever the systems were trained."""
     for name, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         (tmp_path / name).write_text("".join(f"{' '.join(words[:3])}\n" for _ in range(50)))
     texts = {"source_language": "de", "target_language": "en", "train": [{"source": "de", "target": "en"}]}

@@ -1,4 +1,4 @@
-"""The benchmarks: what they count is right, and each of them runs."""
+"""The benchmarks: their counts are right, and each of them runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ every_family = pytest.mark.parametrize("family", FAMILIES)
 
 @every_family
 def test_useful_operations_are_those_of_the_references_products(family: str) -> None:
-    """The library counts the products of the reference, which also scores the future."""
+    """The library counts the products of the reference, which also computes scores of the future."""
     model = build_model(model_config(family, "tiny"), VOCABULARY, VOCABULARY)
     source, target = 7, 5
     ids = torch.randint(4, VOCABULARY, (2, 1, 9))
@@ -129,7 +129,7 @@ def test_all_implementations_are_trained_by_the_same_batches(family: str) -> Non
     assert len({subject.work() for subject in subjects}) == 1
     losses = [subject.reports[0].sums.loss for subject in subjects]
     assert losses[0] == losses[1]
-    assert losses[0] == pytest.approx(losses[2], rel=0.2)  # dropout draws other noise
+    assert losses[0] == pytest.approx(losses[2], rel=0.2)  # dropout has other masks
 
 
 def test_training_is_compiled_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_padding_of_an_epoch_is_counted_in_its_plan() -> None:
 
 def test_traffic_is_counted_operation_by_operation() -> None:
     x, y, column = torch.ones(2, 3).bfloat16(), torch.ones(3, 5).bfloat16(), torch.ones(2, 1)
-    for rate, seconds in ((100.0, 6.2), (1.0, 60.0)):  # what takes longer: 62 bytes, or 60 operations
+    for rate, seconds in ((100.0, 6.2), (1.0, 60.0)):  # the longer of 62 bytes and 60 operations
         counting = Counting(rate, bandwidth=10.0)
         with counting:
             (x @ y).t().t() + column.expand(2, 5)
@@ -235,8 +235,8 @@ def test_traffic_is_told_by_family(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_gpu_is_given_states_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what a grid layer's products move at least, see the docs, eager PyTorch moves 2.2 times; a fourth more with
-    norms as autocast has them, in float32."""
+    """Eager PyTorch moves 2.2 times the least traffic of a grid layer's products (see the docs), and a fourth more
+    with autocast's norms in float32."""
     config = model_config("reformer-base", "IWSLT")
     assert isinstance(config, ReformerBaseConfig)
     least = 8 * 16 * 16 * config.num_layers * 3 * 2 * (28 * config.embed_dim + 4 * config.ffn_dim)
@@ -289,7 +289,7 @@ def test_the_machine_is_measured_and_described() -> None:
     ],
 )
 def test_time_of_the_custom_kernels_is_told(kernel: Any, group: str) -> None:
-    """Without autograd, too, whose functions are named in a profile."""
+    """Also without autograd, whose functions are named in a profile."""
     x = torch.randn(2000, 512)
     with torch.no_grad():
         kernel(x)
@@ -323,7 +323,7 @@ def test_a_subject_has_memory_of_its_own_and_tells_its_errors() -> None:
     mine = torch.ones(512 * 2**20 // 4)  # in this process, not in the subject's
     with Worker(Hungry, 1) as worker:
         done = worker.run()
-        # Of the 64 MiB that it takes, some may have been freed since the base was measured.
+        # Of its 64 MiB, some may have been freed since the base was measured.
         assert 48 * 2**20 <= done.peak_bytes - worker.base_bytes < 400 * 2**20
         assert worker.base_bytes < mine.nbytes + 200 * 2**20
         assert done.seconds > 0
@@ -401,7 +401,7 @@ def test_batches_of_training_have_room_for_every_sentence(
     case = command.case("training", ("transformer", size, "float32"), "product", command.options())
     assert isinstance(case, TrainingCase)
     batches = BatchConfig(max_tokens=case.max_tokens, max_cells=case.max_cells, update_tokens=case.max_tokens)
-    assert plan_epoch(case.source, case.target, batches, seed=1, epoch=0)  # refuses what there is no room for
+    assert plan_epoch(case.source, case.target, batches, seed=1, epoch=0)  # refuses what does not fit
 
 
 @pytest.mark.usefixtures("without_corpora")
@@ -491,7 +491,7 @@ def test_parts_of_a_preparation_begin_without_what_they_have_left(
 
 @pytest.mark.slow
 def test_each_part_of_a_preparation_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In this process: one of its own for each part would take most of the time."""
+    """All in this process, as a process for each part would take most of the time."""
     monkeypatch.setattr(preparation, "FILE_PAIRS", 1500)
     monkeypatch.setattr(preparation, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     found = preparation.prepare(tmp_path, 4000, 1, list(preparation.PARTS))
@@ -544,7 +544,7 @@ def test_both_engines_translate_the_same_sentences_to_the_same_lengths() -> None
 
 
 def test_memory_of_ctranslate2_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its process has the product's model, too."""
+    """Its process also has the product's model."""
     pytest.importorskip("ctranslate2")
     case = decoding_case("transformer", "ctranslate2")
     cases = [

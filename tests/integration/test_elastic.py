@@ -1,4 +1,4 @@
-"""torchrun, elastic: machines come and go, and the training ends as one that nothing disturbed."""
+"""Elastic torchrun: machines come and go, and the training ends as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sent
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """Of a training whose state is saved after each update."""
+    """Recipe of a training that saves its state after each update."""
     write_corpus(tmp_path)
     path = tmp_path / "recipe.yaml"
-    settings = {"max_updates": UPDATES, "optimizer": {"epsilon": 1e-3}}  # as in test_processes.py
+    settings = {"max_updates": UPDATES, "optimizer": {"epsilon": 1e-3}}  # see test_processes.py
     values = tiny_recipe(tmp_path)
     values["training"] |= settings
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
@@ -30,7 +30,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def assert_alike(one: Path, other: Path) -> None:
-    """Logs and weights are equal but for rounding."""
+    """Check that logs and weights are equal except for rounding."""
     logs = [
         [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
         for run in (one, other)
@@ -46,7 +46,7 @@ def assert_alike(one: Path, other: Path) -> None:
 
 
 def test_machines_without_a_shared_file_system_come_and_go(recipe: Path, tmp_path: Path) -> None:
-    """Each has a RUN directory of its own, and the one in which the training goes on may get another rank."""
+    """Each has a RUN directory of its own, and the one in which the training continues may get another rank."""
     alone = tmp_path / "alone"
     runs = {number: tmp_path / f"run-{number}" for number in (5, 7, 3)}
     with machines(tmp_path) as group:

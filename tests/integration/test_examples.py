@@ -1,4 +1,4 @@
-"""The scripts in `examples` run, on small models, and do what they say."""
+"""The scripts in `examples` run on small models, and do what they say."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.tiny_run import experiment, write_run, write_run_of
 
 
 def run_example(name: str, *arguments: object, stdin: str = "") -> str:
-    """Standard output of an example, which has to end well."""
+    """Standard output of an example, which must succeed."""
     result = subprocess.run(
         [sys.executable, EXAMPLES / name, *map(str, arguments)],
         input=stdin,
@@ -47,7 +47,7 @@ def test_a_notebook_shows_what_it_gives(path: Path, monkeypatch: pytest.MonkeyPa
     again = executed(kept)
     trains = False
     for cell, new in zip(kept.cells, again.cells, strict=True):
-        trains |= "## Train" in cell.source  # from here on, numbers depend on the processor
+        trains |= "## Train" in cell.source  # the numbers after this depend on the processor
         if cell.cell_type == "code":
             texts = (plain_text(each) for each in (cell, new))
             shown, found = (re.sub(r"\d", "0", text) if trains else text for text in texts)
@@ -55,7 +55,7 @@ def test_a_notebook_shows_what_it_gives(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def plain_text(cell: Any) -> str:
-    """What a cell of a notebook shows, as text."""
+    """Output of a cell of a notebook, as text."""
     return "".join(each.get("text") or each.data["text/plain"] for each in cell.outputs)
 
 

@@ -1,4 +1,4 @@
-"""Without the packages of the extras: what still works, and what says which extra it needs."""
+"""Commands without the packages of the extras: they work, or name the extra that they need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODULES = {
     "lightning-fabric": "lightning_fabric",
     "translate-toolkit": "translate",
 }
-"""Modules whose package has another name."""
+"""Modules of packages with another name."""
 
 
 def packages(pyproject: Path, extra: str) -> set[str]:
@@ -123,7 +123,7 @@ def outcomes(repository: Path, run: Path) -> Outcomes:
 
 @pytest.mark.parametrize("command", map(" ".join, WORKING))
 def test_what_needs_no_extra_works_without_any(command: str, outcomes: Outcomes) -> None:
-    """Nor is there a word about what is missing, such as PyTorch's about NumPy."""
+    """Nor are there warnings of missing packages, such as PyTorch's of NumPy."""
     code, output, messages = outcomes[command]
     assert code == 0, messages
     assert len(output.splitlines()) >= 1

@@ -25,7 +25,7 @@ def check(repository: Path, checks: str) -> None:
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="needs torch 2.10 or later"
 )
 def test_everything_computes_on_another_device(repository: Path) -> None:
-    """Training, search and analysis: nothing is left on the CPU, or brought along."""
+    """Training, search and analysis leave nothing on the CPU, nor copy anything back to it."""
     check(repository, "fake_accelerator_checks.py")
 
 

@@ -114,7 +114,7 @@ def test_given_parts_are_taken_and_two_files_belong_together(invoke: Invoke, tmp
 
 @pytest.mark.slow
 def test_what_the_recipe_would_refuse_is_in_no_part(invoke: Invoke, tmp_path: Path) -> None:
-    """Pairs of too many pieces, in a given test text too; and those that share a sentence with what is held out."""
+    """Pairs with too many pieces, also in a given test text; and pairs that share a sentence with held-out text."""
     twice = [pair for a, b in PAIRS[:500] for pair in ((a, b), (a, f"So {b}"))]
     dice = random.Random(1)
     words = [" ".join("".join(dice.choices("0123456789", k=9)) for _ in range(70)) for _ in range(4)]

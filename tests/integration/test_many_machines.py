@@ -1,4 +1,4 @@
-"""The examples for Slurm and Kubernetes: the script with commands in Slurm's place, the manifest read."""
+"""The examples for Slurm and Kubernetes: the script with stand-ins for Slurm's commands, and the manifest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLURM = {
     "srun": 'echo $$ > step; exec "$@"',
     "scancel": '[ "$*" = "--signal=TERM 7" ] && kill -TERM $(cat step)',
 }
-"""What the script calls of Slurm, on one machine: a step is one process, of which `step` has the number."""
+"""Stand-ins for the Slurm commands of the script, on one machine: a step is one process; `step` has its number."""
 
 
 def submit(folder: Path, run: Path) -> subprocess.Popen[str]:
@@ -68,7 +68,7 @@ def test_a_job_of_slurm_is_queued_again_until_it_is_done(tmp_path: Path) -> None
     assert job.returncode == 0 and requeued.read_text() == "7\n", said
     log = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
     steps = [each["step"] for each in log if each["event"] == "train"]
-    assert steps == sorted(set(steps)) and steps[0] <= step and steps[-1] == 40  # the second job went on with the first
+    assert steps == sorted(set(steps)) and steps[0] <= step and steps[-1] == 40  # the second job resumed the first
 
 
 def test_the_manifest_of_kubernetes_fits_together() -> None:

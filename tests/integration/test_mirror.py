@@ -1,4 +1,4 @@
-"""A RUN directory that is lost with its machine: the training goes on in another one, from the mirror."""
+"""A RUN directory that is lost with its machine: the training continues in another one, from the mirror."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_training_goes_on_without_its_directory(experiment: Experiment, tmp_pa
     interrupted(experiment, second, mirror, 8)
     train(experiment, first, NoDisplay(), mirror)
     assert_same_runs(first, whole)
-    train(experiment, second, NoDisplay(), mirror)  # its own state is older: it fetches what is finished
+    train(experiment, second, NoDisplay(), mirror)  # its own state is older, so it fetches the finished one
     assert contents(second) == contents(first) != saved
     Mirror(mirror).pull(third)
     assert contents(third) == contents(first)
@@ -74,7 +74,7 @@ def test_what_is_newer_here_is_not_replaced(experiment: Experiment, tmp_path: Pa
 def test_only_a_copy_that_is_whole_counts(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error at each object that is written: the mirror is what it was, and the next state is whole again."""
+    """An error at each written object: the mirror is unchanged, and the next state is complete again."""
     mirror, run, copy = f"{tmp_path}/mirror", tmp_path / "run", tmp_path / "copy"
     interrupted(experiment, run, mirror, 4)
     before = contents(run)
@@ -98,7 +98,7 @@ def test_only_a_copy_that_is_whole_counts(
                 shutil.rmtree(copy)
                 continue
         break
-    assert working >= 3  # each attempt leaves contents there, which the next one need not send
+    assert working >= 3  # each attempt leaves contents there, which the next one need not send again
     Mirror(mirror).pull(copy)
     assert contents(copy) == contents(run)
 
@@ -108,7 +108,7 @@ def test_what_a_killed_process_has_left_unfinished_is_deleted(experiment: Experi
     interrupted(experiment, run, f"{tmp_path}/elsewhere", 4)
     with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(storage, "publish", Mock(side_effect=KeyboardInterrupt))
-        patched.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is gone deletes nothing
+        patched.setattr(Path, "unlink", lambda *_, **__: None)  # a process that has ended deletes nothing
         Mirror(str(mirror)).push(run, 4)
     assert {path.name[0] for path in mirror.iterdir()} == {".", "c"}
     Mirror(str(mirror)).push(run, 4)
@@ -131,7 +131,7 @@ def test_contents_are_sent_once_and_deleted_when_nobody_names_them(
 def test_a_training_goes_on_though_its_mirror_fails(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the result must be there."""
+    """Only the result is required."""
 
     def fail(mirror: Mirror, run: Path, step: int) -> None:
         raise ConfigurationError(f"no room for update {step}.")
@@ -152,7 +152,7 @@ def test_a_training_goes_on_though_the_store_is_out_of_reach(
     caplog: pytest.LogCaptureFixture,
     operation: str,
 ) -> None:
-    """Packages of object stores have errors of their own; what cannot be deleted is no error."""
+    """Packages of object stores have errors of their own; an object that cannot be deleted is not an error."""
     run, mirror = tmp_path / "run", f"memory://{tmp_path.name}-{operation}/mirror"
     interrupted(experiment, run, mirror, 3)
 
@@ -203,7 +203,7 @@ def test_a_training_goes_on_though_its_own_files_cannot_be_read(
 
 
 class EndpointError(Exception):
-    """As botocore's: no `OSError`, and here without a word."""
+    """An error like botocore's: not an `OSError`, and here without a message."""
 
 
 def test_the_same_command_brings_a_result_to_its_mirror_that_did_not_arrive(

@@ -1,4 +1,4 @@
-"""The kernels as they are compiled for other processors than this one, as far as this one can run them."""
+"""The kernels compiled for other processors than this one, as far as this one can run them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
     reason="needs Debian's g++-aarch64-linux-gnu and qemu-user",
 )
 def test_kernels_for_arm(tmp_path: Path) -> None:
-    """They compile for 64-bit ARM, and compute there what plain loops do."""
+    """They compile for 64-bit ARM, and give the same results there as plain loops."""
     program, sources = tmp_path / "self-test", Path(native.__file__).parent / "csrc"
     test = Path(__file__).parents[1] / "support" / "kernel_self_test.cpp"
     flags = ("-std=c++17", "-O2", "-ffp-contract=fast", "-static", f"-I{sources}")

@@ -24,7 +24,7 @@ SOURCES = "der Hund sieht die Katze .\ndie Katze hört\nein Mann schläft .\n"
 
 
 def jointnmt(site: Path, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """The command, where what is in `site` is installed."""
+    """The command with the packages in `site` installed."""
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-m", "jointnmt", *map(str, arguments)],
@@ -75,7 +75,7 @@ def test_step_equals_forward_and_padding_changes_nothing(monkeypatch: pytest.Mon
     source, target = sentences((3, 5), 1, end=eos_id), sentences((6, 6), 2, start=bos_id)
     logits, state = model(source, target), model.start(source)
     for position, ids in enumerate(target.unbind(1)):
-        if position == 3:  # the rows change places, for good
+        if position == 3:  # the rows are reordered permanently
             state, logits, target = state.select(torch.tensor([1, 0])), logits.flip(0), target.flip(0)
             ids = ids.flip(0)
         found, state = model.step(ids if position <= 3 else target[:, position], state)
@@ -154,7 +154,7 @@ def test_a_family_of_two_packages_is_refused(tmp_path: Path, run: Path) -> None:
 
 
 def test_its_own_products_are_not_taken_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Translations in bfloat16 may depend on their batch then, so that `--precision auto` leaves it."""
+    """Translations in bfloat16 may then depend on their batch, so that `--precision auto` does not choose it."""
     monkeypatch.syspath_prepend(PACKAGE)
     config, make = importlib.import_module("jointnmt_rnn").FAMILY
     assert not kernels_multiply(make(config(embed_dim=64), VOCABULARY, VOCABULARY), "bfloat16")

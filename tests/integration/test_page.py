@@ -1,4 +1,4 @@
-"""The page of the server, in a real browser: what it shows is what the Python API says."""
+"""The page of the server, in a real browser: it shows the results of the Python API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
         field.fill(f"{SOURCE}\n{OTHER}")
         expect(words(found, "transformer", 1).first).to_be_visible()
         expect(words(found, "grid", 1).first).to_be_visible()
-        field.press("Control+Home")  # the line with the caret is looked at
+        field.press("Control+Home")  # the line with the caret is inspected
         yield found
 
 
@@ -340,7 +340,7 @@ def test_long_names_of_models_are_whole_on_a_phone(browser: Browser, runs: dict[
         keys = page.locator(".compare-view svg .key")
         expect(keys).to_have_text(names)
 
-        def boxes() -> list[Any]:  # none while the figure is drawn anew
+        def boxes() -> list[Any]:  # none while the figure is drawn again
             return [keys.nth(number).bounding_box() for number in range(2)]
 
         wait_until(lambda: all(boxes()))

@@ -1,4 +1,4 @@
-"""The committed page is what `make web` builds."""
+"""The committed page equals the one that `make web` builds."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def explored(runs: list[Path], out: Path, *options: str) -> Path:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page without a network: it may ask for nothing but its file."""
+    """A page without a network: it may request only its file."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True, accept_downloads=True)
     found = open_page(context)
     asked: list[str] = []
@@ -191,7 +191,7 @@ def test_numbers_that_json_has_not_are_refused(tmp_path: Path) -> None:
 
 
 def long_document(runs: list[Path], folder: Path) -> dict[str, Any]:
-    """60 sentences of 60 tokens: one of them, under 60 names, without what a file of so many has no room for."""
+    """60 sentences of 60 tokens: one sentence under 60 names, without the parts that a file of so many leaves out."""
     words = SOURCE.split()
     text, target = (" ".join((each * 60)[:59]) for each in (words, OWN.split()))
     file = explored(runs, folder / "long.json", "--text", text, "--translation", target)
@@ -214,13 +214,13 @@ def test_60_sentences_of_60_tokens_do_not_stutter(page: Page, runs: list[Path], 
     expect(page.locator(".line")).to_have_count(60)
     key, sentence = milliseconds(page, MOVE, 40), milliseconds(page, NEXT, 59)
     print(f"a key: {key:.0f} ms; a sentence: {sentence:.0f} ms")
-    # What people feel as at once; drawing all 60 sentences anew would take seconds on any machine.
+    # What people perceive as immediate; drawing all 60 sentences again would take seconds on any machine.
     assert key < 100
     assert sentence < 300
 
 
 def milliseconds(page: Page, script: str, steps: int) -> float:
-    """Processor time of the page's main thread for each step of a script: other work on the machine does not count."""
+    """Processor time of the page's main thread for each step of a script, without other work on the machine."""
     inspector = page.context.new_cdp_session(page)
     inspector.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -241,7 +241,7 @@ def pictured_models(runs: list[Path]) -> list[str]:
 
 
 def test_screenshots_for_the_documentation(page: Page, runs: list[Path], tmp_path: Path) -> None:
-    """With JOINTNMT_PAGE_MODELS they go to docs/figures, where the documentation shows them."""
+    """With JOINTNMT_PAGE_MODELS they are written to docs/figures, for the documentation."""
     trained = "JOINTNMT_PAGE_MODELS" in os.environ
     text = "Der Junge hat gestern einen kleinen Hund im Park gesehen." if trained else SOURCE
     out = ROOT / "docs" / "figures" if trained else tmp_path

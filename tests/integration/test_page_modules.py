@@ -1,4 +1,4 @@
-"""Modules of the page under node: words of a text, and what is asked of the server."""
+"""Modules of the page under node: words of a text, and requests to the server."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jointnmt.text.words import word_starts
 from support.browser import WEB, missing, package
 
 CASES = [
-    # what the model has no piece for, within a word and by itself
+    # characters without a piece, within a word and alone
     ("de", "Das kostet 5€, sagte er.", "▁Das ▁kostet ▁5 <unk> , ▁sagte ▁er . </s>", "Das kostet 5€ , sagte er ."),
     ("de", "Das kostet €5, sagte er.", "▁Das ▁kostet ▁ <unk> 5 , ▁sagte ▁er .", "Das kostet €5 , sagte er ."),
     ("de", "🙂 🙃 sagte er", "▁ <unk> ▁ <unk> ▁sagte ▁er </s>", "🙂 🙃 sagte er"),
     ("de", "der kleine Frosch sieht . Maus", "der <unk> <unk> sieht . <unk>", "der kleine Frosch sieht . Maus"),
-    # what was normalised, and what the text does not show
+    # normalised and invisible characters
     ("de", "Das „Wort“ ist", '▁Das ▁" Wort " ▁ist </s>', "Das „ Wort “ ist"),
     ("de", "Das ist gut", "<2en> ▁Das ▁ist ▁gut </s>", "Das ist gut"),
-    # lower case, where a letter has two and where it has one
+    # lower case of letters with two forms, and with one
     ("tr", "İstanbul güzel bir şehir.", "▁İ stan bul ▁güzel ▁bir ▁şehir .", "İstanbul güzel bir şehir ."),
     ("tr", "İYİ bir ŞEHİR.", "▁i̇ yi̇ ▁bir ▁şehi̇r .", "İYİ bir ŞEHİR ."),
     # without spaces between words
@@ -34,7 +34,7 @@ CASES = [
 
 
 def evaluated(folder: Path, module: str, script: str) -> Any:
-    """What a script prints as JSON that imports a module as `page`."""
+    """JSON output of a script that imports a module as `page`."""
     if not shutil.which("node"):
         missing("there is no node")
     bundled = folder / "module.mjs"
@@ -65,7 +65,7 @@ GROUPED = [
 
 
 def test_words_are_those_of_the_server(tmp_path: Path) -> None:
-    """Where a word begins is one rule in two languages."""
+    """The rule for beginnings of words exists in two programming languages."""
     cases = json.dumps([[pieces.split(" "), language] for language, pieces in GROUPED])
     script = f"console.log(JSON.stringify({cases}.map((each) => page.groupsOf(...each).map(([first]) => first))));"
     for (language, pieces), found in zip(GROUPED, evaluated(tmp_path, "tokens.ts", script), strict=True):
@@ -120,7 +120,7 @@ def test_answers_are_remembered_up_to_a_size(tmp_path: Path, size: int, asked: s
 def test_a_key_is_asked_for_once_and_only_where_one_is_wanted(
     tmp_path: Path, refusal: str, given: str | None, outcome: dict[str, Any]
 ) -> None:
-    """Two questions at a time, and one after them."""
+    """Two simultaneous requests, and one after them."""
     script = f"""
       const found = {{ prompts: 0, keys: [], answers: [] }};
       globalThis.window = {{ prompt: () => (found.prompts++, {json.dumps(given)}) }};
@@ -161,7 +161,7 @@ def test_as_many_alternatives_are_asked_for_as_are_given(tmp_path: Path, most: i
 
 
 @pytest.mark.parametrize(
-    ("limits", "texts", "requests"),  # texts: what is repeated how often, and of how many lines
+    ("limits", "texts", "requests"),  # texts: the repeated part, the number of repeats, and of lines
     [
         ({}, [("der Hund ", 1, 450)], [200, 200, 50]),
         ({}, [("ß", 100_000, 5), ("x", 700_000, 1), ("y", 9, 1)], [2, 2, 1, 1, 1]),

@@ -1,4 +1,4 @@
-"""The page and its readers: what they are told, and what of theirs it leaves alone."""
+"""The page and its readers: messages to them, and settings of theirs that it leaves alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_ones_own_translation_stays_while_the_sentence_is_edited(page: Page) -> 
     expect(sentence).to_have_value(SOURCE)
     own.fill(OWN)
     expect(page.locator("[data-own]").first).to_be_visible()
-    sentence.fill(OTHER)  # as the second line, which is another one
+    sentence.fill(OTHER)  # as the second line, which differs
     sentence.blur()
     settled(page)
     expect(own).to_have_value(OWN)
@@ -75,7 +75,7 @@ def test_ones_own_translation_stays_while_the_sentence_is_edited(page: Page) -> 
 
 
 def test_keys_with_modifiers_are_the_browsers(page: Page) -> None:
-    """All but Ctrl-Z, by which a change is undone."""
+    """All except Ctrl-Z, which undoes a change."""
 
     def taken(selector: str, key: str, modifier: str) -> bool:
         script = """(each, [key, modifier]) => !each.dispatchEvent(

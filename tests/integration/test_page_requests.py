@@ -1,4 +1,4 @@
-"""The page among answers that fail, come late or are no longer wanted, and what stays in its place meanwhile."""
+"""The page with answers that fail, are late or are no longer needed, and what it shows meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM, ALTERNATIVES = "**/v1/translate/stream", "**/v1/alternatives"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that takes eight tokens, and tells only the mean over heads of a grid's attention."""
+    """A server with a limit of eight tokens that reports only the mean over heads of a grid's attention."""
     folder = tmp_path_factory.mktemp("runs")
     runs: dict[str, Path] = {
         "grid": write_model(folder / "grid", seed=2, model={"num_layers": 2}),
@@ -40,24 +40,24 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 
 def fill(page: Page, *lines: str) -> None:
-    """Translate lines; the first one is looked at."""
+    """Translate lines, and inspect the first one."""
     source_field(page).fill("\n".join(lines))
     for number, line in enumerate(lines):
         for model in MODELS if line else ():
             expect(words(page, model, number).first).to_be_visible()
     source_field(page).press("Control+Home")
-    if len(lines) > 1:  # the page hears of the caret by an event, with the next frame
+    if len(lines) > 1:  # the page learns of the caret by an event, in the next frame
         expect(page.get_by_label("Translation by grid").locator("[data-line='0']")).to_have_class("current")
 
 
 def body(request: Request) -> dict[str, Any]:
-    """What a request asks."""
+    """The JSON body of a request."""
     found: dict[str, Any] = json.loads(request.post_data or "{}")
     return found
 
 
 class Held:
-    """Requests that get no answer until they are let go."""
+    """Requests that are held without an answer until released."""
 
     def __init__(self, page: Page, path: str, chosen: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
         self.routes: list[Route] = []
@@ -71,14 +71,14 @@ class Held:
             route.continue_()
 
     def release(self) -> None:
-        """Let them go, and those that come."""
+        """Release the held requests, and all later ones."""
         self._page.unroute(self._path)
         for route in self.routes:
-            with suppress(Error):  # given up by the page
+            with suppress(Error):  # aborted by the page
                 route.continue_()
 
     def wait(self, number: int = 1) -> None:
-        """Until so many are held."""
+        """Wait until so many are held."""
         for _ in range(600):
             if len(self.routes) >= number:
                 return
@@ -94,7 +94,7 @@ def asked(page: Page, path: str) -> list[Request]:
 
 
 def is_focused(page: Page, script: str) -> bool:
-    """Whether this is true of the element that has the focus, `each`."""
+    """Whether a condition holds for the focused element, `each`."""
     return bool(page.evaluate(f"((each) => {script})(document.activeElement)"))
 
 
@@ -243,7 +243,7 @@ def test_the_models_that_are_chosen_are_compared_once(page: Page) -> None:
 
 def test_cells_are_asked_for_when_the_reader_stays(page: Page) -> None:
     fill(page, SOURCE)
-    with page.expect_response("**/inspect/cell"):  # of the first one
+    with page.expect_response("**/inspect/cell"):  # from the first one
         show(page, "Grid")
     requests = asked(page, "inspect/cell")
     page.get_by_role("application", name="Grid of").evaluate(
@@ -308,7 +308,7 @@ def test_a_sentence_beside_a_picture_may_become_two(page: Page) -> None:
     held = Held(page, STREAM)
     page.get_by_label("Sentence", exact=True).fill("Hund sieht . Katze hört")
     expect(page.get_by_text("1 of 3")).to_be_visible()
-    page.get_by_role("tab", name="Translate").click()  # a picture that is left may wait for good
+    page.get_by_role("tab", name="Translate").click()  # a hidden picture may wait forever
     held.release()
     settled(page)
     assert source_field(page).input_value() == "Hund sieht . Katze hört\nder Hund"
@@ -329,7 +329,7 @@ def test_the_focus_stays_where_it_is(page: Page) -> None:
     for name, key in (("Next sentence", "Enter"), ("Sentence before", "Enter")):
         button = page.get_by_role("button", name=name)
         button.focus()
-        for _ in range(3):  # one more than there are sentences to go
+        for _ in range(3):  # one more than the remaining sentences
             page.keyboard.press(key)
             expect(button).to_be_focused()
     settled(page)

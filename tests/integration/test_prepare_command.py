@@ -1,4 +1,4 @@
-"""`jointnmt prepare`: the store that `train` finds, the same by processes of this machine and by workers of Ray."""
+"""`jointnmt prepare`: the store for `train`, the same by processes of this machine and by workers of Ray."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pieces_are_learnt_again_if_they_are_not_what_they_would_be(recipe: Path
 
 
 def prepared(recipe: Path) -> tuple[Experiment, Segmentation]:
-    """The recipe, and the segmentation that its text has taught."""
+    """The recipe, and the segmentation learnt from its text."""
     run = recipe.parent / "run"
     call("prepare", recipe, "--out", run)
     return Experiment.load(recipe), Segmentation.load(run / "segmentation")

@@ -1,4 +1,4 @@
-"""Several processes train as one does."""
+"""Several processes train like one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.commands import Commands
 from support.tiny import tiny_recipe, write_corpus
 
 COMPARED = {"nll", "loss", "perplexity", "gradient_norm", "target_tokens", "sentences", "padding"}
-"""Of the records of a log."""
+"""Values of a log's records that are compared."""
 
 
 def train_by_two(commands: Commands, recipe: Path, out: Path, *more: str) -> None:
@@ -33,10 +33,10 @@ def train_by_two(commands: Commands, recipe: Path, out: Path, *more: str) -> Non
 
 
 def test_two_processes_give_the_losses_and_weights_of_one(commands: Commands, tmp_path: Path) -> None:
-    """To rounding, with dropout; some updates hold a single batch of few sentences, some several."""
+    """Equal up to rounding, with dropout; some updates have a single batch of few sentences, some several."""
     write_corpus(tmp_path)
     recipe = tmp_path / "recipe.yaml"
-    # Some gradients are zero but for rounding (those of key biases), and a small epsilon would let Adam blow them up.
+    # Some gradients are zero except for rounding (those of key biases); with a small epsilon, Adam would amplify them.
     changes = {"model__dropout": 0.3, "training__log_every": 1, "training__optimizer": {"epsilon": 1e-3}}
     recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, **changes)))
     one, two = tmp_path / "one", tmp_path / "two"
@@ -61,7 +61,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(commands: Commands, tm
 
 @pytest.mark.slow
 def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(commands: Commands, tmp_path: Path) -> None:
-    """Two processes with half of weights and optimiser state each; some batches have a single pair."""
+    """Two processes, each with half of the weights and optimiser state; some batches have a single pair."""
     write_corpus(tmp_path)
     batches = {"max_tokens": 16, "update_tokens": 64}
     changes = {"batches": batches, "training__log_every": 1, "training__optimizer": {"epsilon": 1e-3}}
@@ -85,7 +85,7 @@ def test_a_sharded_training_goes_on_from_a_whole_one_and_ends_as_it(commands: Co
 
 
 def test_processes_agree_on_a_measured_precision(commands: Commands, tmp_path: Path) -> None:
-    """Each would measure something else; and measuring must end in all of them after the same update."""
+    """Each would measure other rates; and measuring must end in all of them after the same update."""
     write_corpus(tmp_path)
     recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
     recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, training__precision="auto", training__max_updates=4)))
@@ -100,7 +100,7 @@ def test_processes_agree_on_a_measured_precision(commands: Commands, tmp_path: P
 def test_a_process_with_another_recipe_or_text_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, error: type[Exception], message: str
 ) -> None:
-    """Of the first process's answers, one is what another machine would have."""
+    """One of the first process's answers is replaced by that of another machine."""
     write_corpus(tmp_path)
     experiment = Experiment.parse(tiny_recipe(tmp_path), origin="test")
     other = Experiment.parse({**experiment.plain(), "seed": 9}, origin="test").plain()

@@ -1,4 +1,4 @@
-"""What README.md, CONTRIBUTING.md and docs/ say is so: commands, options, keys, numbers, links, Python examples."""
+"""README.md, CONTRIBUTING.md and docs/ are correct: commands, options, keys, numbers, links, Python examples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = [REPOSITORY / "README.md", *DOCS, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 OPERATORS = {"|", "<", ">", ">>", "&&", "||", ";", "&"}
 NAMES = frozenset({*COMMANDS, *map(" ".join, SUBCOMMANDS)})
-"""Of commands, of one word and of two."""
+"""Names of commands, with one word and with two."""
 SECTIONS = tuple(Experiment.model_fields)
 FILE_ENDINGS = ("safetensors", "py", "yaml", "json", "jsonl", "md")
 
@@ -45,7 +45,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, whether the page marks it as not to be run, and what it holds."""
+    """A fenced block: its language, whether the page marks it as not to be run, and its content."""
 
     language: str
     runs: bool
@@ -70,7 +70,7 @@ def tables(page: Path) -> Iterator[list[str]]:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """The words of each part of a line of shell, without what it reads from or writes to."""
+    """The words of each part of a line of shell, without redirections."""
     words = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     words.whitespace_split = True
     part: list[str] = []
@@ -83,7 +83,7 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def arguments(line: str) -> Iterator[list[str]]:
-    """The arguments of every call of jointnmt in a line of shell, be it by name or as a module."""
+    """The arguments of every call of jointnmt in a line of shell, by name or as a module."""
     for words in simple_commands(line):
         if words[0] == "jointnmt" or ("-m", "jointnmt") in itertools.pairwise(words):
             given = words[words.index("jointnmt") + 1 :]
@@ -116,14 +116,14 @@ def command(name: str) -> Any:
 
 @cache
 def options(name: str | None) -> frozenset[str]:
-    """The options of a command, or those that stand before any."""
+    """The options of a command, or those before any command."""
     owner = typer.main.get_command(app) if name is None else command(name)
     return frozenset(option for parameter in owner.params for option in parameter.opts) | {"--help", "-h"}
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, with the recipes and the trained models; `examples/own_family` is installed."""
+    """An empty working directory with the recipes and trained models; `examples/own_family` is installed."""
     install(tmp_path / "site")
     monkeypatch.syspath_prepend(tmp_path / "site")
     for name in ("recipes", "pretrained"):
@@ -133,7 +133,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_recipes(page: Path, folder: Path) -> list[Path]:
-    """The page's YAML blocks as files: under the name in their first line, or as additions to the recipe before."""
+    """The page's YAML blocks as files, by the name in their first line, or as additions to the previous recipe."""
     base, written = "recipes/multi30k/en-de-reformer-fast.yaml", []
     for number, block in enumerate(blocks(page, "yaml")):
         name = re.match(r"# (\S+\.yaml)\n", block.text)
@@ -162,7 +162,7 @@ def check_settings(recipe: Path, settings: list[str]) -> None:
 
 @every_page
 def test_commands_in_blocks_are_understood(page: Path, workspace: Path) -> None:
-    """The command line takes every one of them, options and values; recipes and settings are valid."""
+    """The command line accepts every call, with options and values; recipes and settings are valid."""
     write_recipes(page, workspace)
     begun = {Path(rest[0]) for name, *rest in block_commands(page) if name == "init"}
     for name, *rest in block_commands(page):
@@ -243,7 +243,7 @@ def test_paths_and_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What links can lead to: headings in lower case, without punctuation, with hyphens for spaces."""
+    """Targets of links: headings in lower case, without punctuation, with hyphens for spaces."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -256,7 +256,7 @@ def test_readme_lists_every_command_and_exit_code() -> None:
 
 
 def test_the_page_on_performance_is_short() -> None:
-    """Method, what is counted, and a table of each kind of processor; the engineering log has what was tried."""
+    """Method, counts, and a table for each kind of processor; the engineering log has the trials."""
     page = (REPOSITORY / "docs/performance.md").read_text(encoding="utf-8")
     before, _, tables = page.partition("<!-- begin: machines -->")
     assert len((before + tables.partition("<!-- end -->")[2]).splitlines()) <= 225
@@ -273,7 +273,7 @@ def is_configuration(kind: Any) -> bool:
 
 
 def expected_defaults() -> dict[str, set[str]]:
-    """The defaults of every key, as the tables write them: of a model's key, those of each family that has it."""
+    """The defaults of every key, as written in the tables; for a model's key, those of each family that has it."""
     found: dict[str, set[str]] = {}
 
     def walk(config: type[BaseModel], prefix: str) -> None:
@@ -367,7 +367,7 @@ def test_python_examples_run(page: Path, run: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_recipe_by_hand_works_from_top_to_bottom(tmp_path: Path) -> None:
-    """In a folder with nothing but the recipes, with a corpus and a model small enough for a test."""
+    """In a folder with only the recipes, with a corpus and a model small enough for a test."""
     (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
     (recipe,) = blocks(PAGES[0], "yaml")
     (tmp_path / "mine.yaml").write_text(recipe.text, encoding="utf-8")

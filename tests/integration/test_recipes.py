@@ -19,9 +19,9 @@ from jointnmt.training.run import train
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 RUNNABLE = sorted([RECIPES / "demo.yaml", *(path for path in RECIPES.glob("*/*.yaml") if path.name[0] != "_")])
-"""A name that begins with an underscore is there to be extended only, and `small-corpus` names no text."""
+"""Recipes with a leading underscore are only extended by others, and `small-corpus` names no text."""
 
-PUBLISHED = {  # millions of parameters, fact sheet, section 2 and 4, where the vocabularies are as in the recipes
+PUBLISHED = {  # millions of parameters, fact sheet, sections 2 and 4, for the vocabularies of the recipes
     "nist12/zh-en-transformer": 101,
     "nist12/zh-en-reformer-fast": 105,
     "nist12/zh-en-reformer-fast-scaled": 146,
@@ -45,7 +45,7 @@ def write_made_up_text(text: ParallelText, root: Path) -> None:
 
 
 def kind(value: Any) -> Any:
-    """A configuration without its numbers: recipes that differ in numbers alone are trained in the same way."""
+    """A configuration without its numbers: recipes that differ only in numbers are trained in the same way."""
     if isinstance(value, dict):
         return {key: kind(each) for key, each in value.items()}
     return type(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -64,7 +64,7 @@ def one_of_each_kind() -> list[Path]:
 
 
 def smaller(path: Path) -> list[str]:
-    """Two layers of each stack and 256 features at most: more take long to save, and would be trained no otherwise."""
+    """At most two layers of each stack and 256 features: more take long to save, and train no differently."""
     model = Experiment.load(path).model
     stacks = [key for key in type(model).model_fields if key.endswith("layers")]
     most = {**dict.fromkeys(stacks, 2), "embed_dim": 256, "ffn_dim": 512}
@@ -135,7 +135,7 @@ BUNDLED = [*(RECIPES / "tatoeba").glob("de-en-*.yaml"), RECIPES / "demo.yaml"]
 def test_recipes_of_the_bundled_corpus_read_it_as_it_lies(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From anywhere, with nothing to prepare (but for the student); and the text for testing is in none of them."""
+    """From any directory, without preparation (except for the student); and none of them trains on the test text."""
     monkeypatch.chdir(tmp_path)
     data = Experiment.load(path).data
     (pair, *_) = read_pairs(data.validation, data)

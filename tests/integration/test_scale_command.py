@@ -1,4 +1,4 @@
-"""`jointnmt scale` from end to end on small models of every family: training, reuse, going on, refusals."""
+"""`jointnmt scale` from end to end on small models of every family: training, reuse, resumption, refusals."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def scaled(request: pytest.FixtureRequest, folder: Path) -> tuple[list[object], 
 
 
 def pretend(out: Path, **losses: float) -> None:
-    """Write other cross-entropies into what the finished runs are said to have come to."""
+    """Replace the recorded cross-entropies of the finished runs."""
     for name, nll in losses.items():
         values = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
         (out / f"{name}.json").write_text(json.dumps({**values, "nll": nll}), encoding="utf-8")
 
 
 def ages(out: Path) -> dict[str, int]:
-    """When each file of the runs was last written."""
+    """Times of modification of the runs' files."""
     return {str(path): path.stat().st_mtime_ns for name in RUNS for path in (out / name).rglob("*")}
 
 
 def test_the_report_is_what_the_runs_have_logged(scaled: tuple[list[object], Path, Result]) -> None:
     _, out, result = scaled
-    assert result.exit_code in (0, 2), result.stderr  # after three updates, either may be
+    assert result.exit_code in (0, 2), result.stderr  # after three updates, either is possible
     report = json.loads(result.stdout)
     assert report == json.loads((out / "report.json").read_text(encoding="utf-8"))
     for name in RUNS:
@@ -103,7 +103,7 @@ def test_finished_runs_are_reused_and_the_scaled_recipe_is_one(scaled: tuple[lis
     assert 1.5 < report["parameter_ratio"]["predicted"] < 2.5
     assert report["cost"]["trainings"] == 3
     recipe = Experiment.load(out / "scaled.yaml")
-    assert recipe.training.max_updates == 12  # the recipe's own: --updates is for the three runs
+    assert recipe.training.max_updates == 12  # the recipe's own, as --updates is for the three runs
     assert recipe.model.ffn_dim == found["ffn_dim"]
     told = call("info", out / "scaled.yaml", "--source-vocabulary", 30, "--target-vocabulary", 30)
     assert told.exit_code == 0, told.stderr
@@ -133,7 +133,7 @@ def test_a_gradient_that_says_worse_ends_with_an_explanation(scaled: tuple[list[
 
 
 def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--only` trains one run; after Ctrl-C the same command goes on, and ends with the weights of an unbroken run."""
+    """`--only` trains one run; after Ctrl-C the same command continues, to the weights of an uninterrupted run."""
 
     class Interrupt(NoDisplay):
         def step(self, *_: object) -> None:
@@ -157,7 +157,7 @@ def test_one_run_at_a_time_interrupted_and_gone_on_with(folder: Path, monkeypatc
         result = call(*arguments, "--only", "base")
     assert result.exit_code == 2 and "another training is running" in result.stderr
 
-    # Only what the finished run came to is needed on the machine that does the rest.
+    # The machine that does the rest needs only the result of the finished run.
     (out / "depth").rename(folder / "elsewhere")
     result = call(*arguments)
     assert result.exit_code in (0, 2), result.stderr
@@ -190,13 +190,13 @@ def test_a_finished_run_is_not_reused_with_other_text(folder: Path, tmp_path: Pa
         which = {"valid": "validation"}.get(name, name)
         assert result.exit_code == 3 and f"the text of data.{which} has changed" in result.stderr
         (tmp_path / f"{name}.en").unlink()
-        assert call(*arguments, "base").exit_code == 0  # what is not there is not another one
+        assert call(*arguments, "base").exit_code == 0  # a missing run is not a different one
         (tmp_path / f"{name}.en").write_text(text, encoding="utf-8")
     assert call(*arguments, "base").exit_code == 0
 
 
 def test_all_runs_train_in_the_precision_of_the_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each would measure for itself, and the fastest one may change with the size of the model."""
+    """Each would measure for itself, and the fastest precision may depend on the size of the model."""
     chosen = iter(("bfloat16", "float32", "float32"))
     monkeypatch.setattr(
         importlib.import_module("jointnmt.training.run"), "choose_training_precision", lambda *_: next(chosen)

@@ -1,4 +1,4 @@
-"""docs/scale.md has the tables that `benchmarks.scale_tables` makes, and the simulation runs beside real trainings."""
+"""docs/scale.md has the tables of `benchmarks.scale_tables`, and the simulation runs beside real trainings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_page_has_the_tables_as_they_are_made() -> None:
     page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     assert "\n".join(scale_tables.update_table()) in page
-    for row in scale_tables.cluster_table(["nist12/zh-en-reformer-fast"]):  # the others take as long
+    for row in scale_tables.cluster_table(["nist12/zh-en-reformer-fast"]):  # the others take equally long
         assert f"{row}\n" in page
 
 

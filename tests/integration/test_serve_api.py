@@ -328,7 +328,7 @@ def test_v1_samples_by_seed_whatever_else_is_asked(client: TestClient, translato
 
 
 def test_samples_are_drawn_by_line_and_sentence(client: TestClient, translator: Translator) -> None:
-    """As by the translator, whatever is in the lines before."""
+    """The samples are those of the translator, whatever the previous lines contain."""
     texts, seed = ["der Hund . Die Katze sieht .", "die Katze sieht den Hund"], {"seed": 5, "temperature": 2.0}
     expected = translator.translate(texts, split="always", sample=True, **seed)
     asked = {"model": "main", "split": "always", "sampling": seed}
@@ -349,7 +349,7 @@ def test_v1_streams_lines_in_order(client: TestClient, translator: Translator) -
 
 
 def test_v1_cuts_lines_into_sentences_if_asked(runs: dict[str, Path], translator: Translator) -> None:
-    """Only then; and what a sentence may cost is asked of each."""
+    """Only on request; and the limits apply to each sentence."""
     parts = ["Hund sieht die Katze .", "Katze hört Hund nicht ."]
     line = f" {parts[0]}  {parts[1]} "
     with TestClient(application({"main": runs["main"]}, limits={"sentence_tokens": 10})) as client:
@@ -378,7 +378,7 @@ def test_limits_mean_the_sentences_of_lines_that_are_split(runs: dict[str, Path]
 
 
 def test_a_line_beyond_the_limits_can_be_cut(runs: dict[str, Path]) -> None:
-    """So that a page that shows several lines can show the others."""
+    """A page with several lines can then show the others."""
     with TestClient(application({"main": runs["main"]}, limits={"line_characters": 20})) as client:
         texts = ["Hund . Katze .", "Hund \0. " * 10]
         assert [len(each) for each in post(client, "/v1/sentences", texts=texts)["sentences"]] == [2, 10]
@@ -504,7 +504,7 @@ def test_v1_refuses_what_is_wrong(client: TestClient, changes: dict[str, Any]) -
 
 
 def test_translations_do_not_depend_on_company(client: TestClient) -> None:
-    """Each sentence alone, then many clients at once, and amid a long document."""
+    """Each sentence alone, then with many clients at once, and within a long document."""
     alone = [translate(client, sentence)["translatedText"] for sentence in SENTENCES]
     document = {"model": "main", "texts": SENTENCES[::-1] * 10, "num_best": 1}
     with ThreadPoolExecutor(17) as pool:
@@ -711,7 +711,7 @@ def test_metrics_count_requests_and_tokens(runs: dict[str, Path], translator: Tr
 
 
 def test_a_prefix_that_is_refused_spoils_no_other_line(runs: dict[str, Path]) -> None:
-    """Nor are the others computed again, one by one."""
+    """The other lines are not computed again one by one either."""
     engine = Engine.load(runs["main"], "cpu", "float32")
     texts, prefixes = ["der Hund", "die Katze", "der Hund"], ["", "the dog " * 40, ""]
     places = [(line, 0) for line in range(3)]

@@ -1,4 +1,4 @@
-"""Clients that others wrote, against a running server: from PyPI and from npm."""
+"""Third-party clients from PyPI and npm against a running server."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_libretranslatepy_is_refused(server: ServerProcess, key: str) -> None:
 
 @pytest.fixture(scope="module")
 def node(folder: Path) -> Path:
-    """A folder with the client from npm; skips where there is no npm, or it cannot reach its registry."""
+    """A folder with the client from npm; skips if there is no npm, or it cannot reach its registry."""
     if not shutil.which("npm"):
         pytest.skip("no npm: its client is not tried")
     target = folder / "npm"

@@ -169,7 +169,7 @@ def test_after_sigkill_it_serves_again_on_the_same_port(tmp_path: Path, run: Pat
 
 
 def test_models_are_loaded_by_a_thread_that_ends(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or else its team of OpenMP threads would stay beside that of the worker, and slow it down."""
+    """Otherwise its team of OpenMP threads would remain besides the worker's, and slow it down."""
     loaded, load = list[threading.Thread](), Engine.load
 
     def noted(path: Path, **options: Any) -> Engine:

@@ -1,4 +1,4 @@
-"""The routes that look into models, in this process: against the Python API, and with hostile input."""
+"""The routes that inspect models, in this process: against the Python API, and with hostile input."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_attention_of_large_grids_is_averaged_or_left_out(runs: dict[str, Pa
 
 
 def test_a_translation_up_to_the_length_limit_is_inspected(runs: dict[str, Path]) -> None:
-    """Where the model goes on until it may not, as in repetitions, its first positions are told."""
+    """If the model continues up to the limit, as in repetitions, the first positions are reported."""
     with TestClient(application({"main": runs["main"]}, limits={"attention_tokens": 8})) as client:
         repeated = "the " * 20
         answer = ask(client, "/v1/inspect", target=repeated)

@@ -1,4 +1,4 @@
-"""The server among clients that are too many, too slow, broken or gone, over the loopback."""
+"""The server with clients that are too many, too slow, broken or gone, over the loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of Ray Serve: two replicas of the server, of which one is killed while requests come in."""
+"""The example of Ray Serve: two replicas of the server, one of which is killed while requests arrive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPLICA = "ServeReplica:translation"
 
 @dataclass
 class Serving:
-    """A cluster that serves."""
+    """A Ray cluster that serves the example."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -46,7 +46,7 @@ class Serving:
         return found
 
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers."""
         assert self.process.poll() is None, self.said.read_text()
         try:
             return bool(self.translate("der Hund") is not None)
@@ -54,7 +54,7 @@ class Serving:
             return False
 
     def replicas(self) -> int:
-        """How many run."""
+        """Number of running replicas."""
         return len(named(descendants(self.process), REPLICA))
 
 
@@ -74,7 +74,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
     (tmp_path / "serve.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "PYTHONPATH": f"{EXAMPLES}:{os.environ.get('PYTHONPATH', '')}"}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
-    environment["RAY_ADDRESS"] = "local"  # not a cluster of another test, nor what is left of one that was killed
+    environment["RAY_ADDRESS"] = "local"  # not a cluster of another test, nor the rest of a killed one
     with (tmp_path / "said").open("wb") as said:
         command = [Path(sys.executable).with_name("serve"), "run", tmp_path / "serve.yaml"]
         process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
@@ -93,13 +93,13 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 @dataclass
 class Client(threading.Thread):
-    """Asks for one translation after the other, and repeats a request that has failed."""
+    """Requests one translation after another, and repeats failed requests."""
 
     serving: Serving
     texts: list[str]
     found: list[str] = field(default_factory=list)
     failures: list[tuple[float, float, str]] = field(default_factory=list)
-    """When such a request was sent, when it failed, and how."""
+    """Failed requests: time of sending, time of failure, and error."""
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -107,7 +107,7 @@ class Client(threading.Thread):
     __hash__ = threading.Thread.__hash__
 
     def run(self) -> None:
-        """Until every text has its translation."""
+        """Send requests until every text has its translation."""
         for text in self.texts:
             while len(self.failures) < 20:
                 began = time.monotonic()
@@ -136,7 +136,7 @@ def test_a_replica_that_dies_loses_only_what_is_in_its_hands(serving: Serving, t
     model = Translator.load(tmp_path / "run", "cpu")
     for client in clients:
         assert client.found == model.translate(client.texts)
-        # What fails was on its way when the replica died: at most one request of each client.
+        # Failed requests were pending when the replica died: at most one for each client.
         assert [began < killed + 0.5 for began, _, _ in client.failures] == [True] * len(client.failures)
         assert len(client.failures) <= 1, client.failures
     wait_until(lambda: serving.replicas() == 2, "another replica in its place")

@@ -1,4 +1,4 @@
-"""The server's benchmark runs, and finds the same translations."""
+"""The server's benchmark runs, with the same translations by all ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jointnmt train` and `jointnmt average` as a user runs them, and what validation measures."""
+"""`jointnmt train` and `jointnmt average` as a user runs them, and the measures of validation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def call(*arguments: object) -> Result:
-    """Run a command in this process, which is faster."""
+    """Run a command in this process, for speed."""
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
@@ -106,7 +106,7 @@ def test_the_average_is_kept_only_if_it_is_no_worse(tmp_path: Path, rate: float,
 
 
 def test_a_longer_training_keeps_the_record_of_the_average_before(tmp_path: Path) -> None:
-    """Also if it averages more from now on, so that what the shorter one ended with is not its result."""
+    """Also if it now averages more checkpoints, so that the shorter training's last one is not its result."""
     write_corpus(tmp_path)
     changes: dict[str, Any] = {"training__keep_best": 3, "validation__every_updates": 1, "training__max_epochs": None}
     for updates, several in ((3, 2), (5, 3)):
@@ -116,7 +116,7 @@ def test_a_longer_training_keeps_the_record_of_the_average_before(tmp_path: Path
 
 
 def test_a_wrong_path_of_the_validation_text_is_told_first(tmp_path: Path, recipe: Path) -> None:
-    """Before the training text is segmented."""
+    """The error comes before the training text is segmented."""
     values = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     values["data"]["validation"] = [{"source": "no.de", "target": "no.en"}]
     (recipe.parent / "wrong.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
@@ -158,7 +158,7 @@ def test_average_of_nothing_or_into_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_validation_measures_what_scoring_and_translating_give(run: Path) -> None:
-    """Perplexity from log-probabilities, BLEU from sentences translated one by one, both by the best weights."""
+    """Perplexity from log-probabilities, BLEU from sentences translated one by one, both with the best weights."""
     experiment = Experiment.load(run / "experiment.yaml")
     segmentation = Segmentation.load(run / "segmentation")
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size

@@ -1,4 +1,4 @@
-"""`jointnmt translate-corpus` on a Ray cluster of this machine: whole, interrupted, and with what it refuses."""
+"""`jointnmt translate-corpus` on a Ray cluster of this machine: complete, interrupted, and its refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def refusal(*command: object) -> str:
-    """What is said of wrong usage, before a cluster is started."""
+    """Message on wrong usage, before a cluster is started."""
     result = CliRunner().invoke(app, [str(each) for each in command])
     assert result.exit_code == 2, result.stderr
     return " ".join(result.stderr.split())
@@ -131,9 +131,9 @@ def test_a_cluster_that_runs_is_joined_by_its_address_and_token(
     try:
         wait_until(lambda: "Ray runtime started" in (tmp_path / "head").read_text(), "a cluster")
         assert start_command(said, *command).wait(300) == 0, said.read_text()
-        assert head.poll() is None  # it goes on without the command
+        assert head.poll() is None  # it continues without the command
     finally:
-        for process in [*descendants(head), head]:  # asked to end, it waits for half a minute
+        for process in [*descendants(head), head]:  # on a signal to end, it waits for half a minute
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         head.wait(60)

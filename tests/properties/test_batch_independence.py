@@ -1,7 +1,7 @@
-"""A translation does not depend on what else is in its batch: texts and scores are equal to the bit.
+"""A translation does not depend on the rest of its batch: texts and scores are equal to the bit.
 
-With the kernels that holds whatever the batch. Where PyTorch multiplies (without kernels, in float16) it holds of
-sentences that are batches of their own.
+With the kernels this holds for every batch; where PyTorch multiplies (without kernels, in float16), for sentences that
+are batches of their own.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def prepared(name: str, precision: Any) -> TranslationModel:
 
 
 def sentences(count: int) -> list[list[int]]:
-    """Some of one token, whose products have a single row, and some long enough for more rows than a block has."""
+    """Some of one token, whose products have a single row, and some with more rows than a block."""
     generator = torch.Generator().manual_seed(7)
     lengths = [1, 2, 13, *torch.randint(1, 11, (count - 3,), generator=generator).tolist()]
     return [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
 
 
 def translator(name: str, precision: Any) -> Callable[[Sequence[list[int]], Sequence[Sequence[int]]], Translations]:
-    """Translates sentences in the given batches of them; translations are in the order of the sentences."""
+    """Translate sentences in the given batches; returns translations in the order of the sentences."""
     model, config = prepared(name, precision), SearchConfig(beam_size=3, max_length_factor=1, max_length_offset=2)
     kind = torch.bfloat16 if precision == "int8" else getattr(torch, precision)
 
@@ -116,7 +116,7 @@ def alone(sources: Sequence[list[int]]) -> list[list[int]]:
 
 
 def arrangements(sources: Sequence[list[int]]) -> list[list[list[int]]]:
-    """Batches of several sizes, in several orders: few large ones, small ones, and those of the translator."""
+    """Batches of several sizes in several orders: few large ones, small ones, and those of the translator."""
     count = len(sources)
     shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(3)).tolist()
     lengths = [len(source) + 1 for source in sources]

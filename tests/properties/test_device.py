@@ -1,6 +1,6 @@
-"""What models compute on a device is what the reference computes in float64 on the CPU.
+"""Models on a device compute the same as the reference in float64 on the CPU.
 
-The device is the one that JOINTNMT_TEST_DEVICE names, the CPU if none: `python -m benchmarks.gpu tests` names a GPU.
+JOINTNMT_TEST_DEVICE names the device (default: the CPU); `python -m benchmarks.gpu tests` names a GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def on_device(variant: str) -> TranslationModel:
 
 
 def reference(variant: str) -> tuple[TranslationModel, dict[str, Parameter]]:
-    """With the weights that receive its gradients."""
+    """The reference of a model, with the weights that receive its gradients."""
     weights = dict(tiny_model(variant).named_parameters())
     config: Any = VARIANTS[variant]
     return Reference(config, weights).eval(), weights
@@ -77,7 +77,7 @@ def test_beam_search_finds_what_the_reference_finds(variant: str) -> None:
 def test_replayed_positions_are_those_that_are_computed(
     variant: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit: the same kernels on the same memory."""
+    """Equal to the bit: the same kernels on the same memory."""
     model = prepare_for_inference(on_device(variant).eval(), precision)
     scores = []
     for graphs in ("1", "0"):
@@ -106,8 +106,8 @@ def test_updates_are_those_of_the_cpu(precision: str) -> None:
 def test_replayed_updates_are_those_that_are_computed(
     variant: str | None, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dropout included; a GPU adds up the gradients of embeddings in any order."""
-    place, updates = ("gpu", 40) if DEVICE.type == "cuda" else ("cpu", 3)  # where nothing is captured
+    """Dropout included; a GPU sums the gradients of embeddings in any order."""
+    place, updates = ("gpu", 40) if DEVICE.type == "cuda" else ("cpu", 3)  # without captured graphs
     norms = []
     for graphs in ("1", "0"):
         monkeypatch.setenv("JOINTNMT_GRAPHS", graphs)

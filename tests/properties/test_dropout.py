@@ -1,7 +1,7 @@
-"""Dropout falls where it should: at every place of every family, and along every axis, by what comes out.
+"""Dropout falls where it should: at every place of every family, and along every axis, checked by the outputs.
 
-One sub-layer of one layer says something, all others are silent: their last weights and biases are zero. What it says
-is the same number everywhere, so that what the layer adds shows what was dropped.
+One sub-layer of one layer has an output; those of all others are zero by their last weights and biases. This output is
+the same number everywhere, so that the layer's contribution shows what was dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCE_LENGTHS, TARGET_LENGTHS = (5, 6, 4), (7, 4, 6)
 SOURCE_AXIS, TARGET_AXIS = 1, 2
 RATE = 0.4
 LOUD = 1000.0
-"""What the sub-layer says, if a layer norm follows: much more than what is there already."""
+"""Output of the sub-layer if a layer norm follows: much larger than the states."""
 
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "ffn_dim": WIDTH, "dropout": 0.0}
 STACKS = {**SIZES, "encoder_layers": 2, "decoder_layers": 2}
@@ -48,18 +48,18 @@ class Site:
 
     config: str
     rate: str
-    """The key of its rate."""
+    """Key of the dropout rate."""
     layer: str
     sublayer: str
     shared: tuple[int, ...] = ()
-    """Axes along which all places have the same mask: of `[B, L, E]` of a sequence, `[B, S, T, E]` of a grid."""
+    """Axes along which the mask is shared: of `[B, L, E]` for a sequence, `[B, S, T, E]` for a grid."""
 
     def __str__(self) -> str:
         return f"{self.config}: {self.rate} of {self.layer}.{self.sublayer}"
 
 
 def sites() -> Iterator[Site]:
-    """The last layer of every stack; of variants only the rates that they compute otherwise."""
+    """Sites in the last layer of every stack; for variants only the rates that they compute differently."""
     others = {"plain shortcuts": "attention_dropout", "reformer-fast, shortcuts": "attention_dropout"}
     others["emelin"] = "hidden_dropout"
     for name, config in CONFIGS.items():
@@ -94,11 +94,11 @@ def sublayers(layer: str, on_grid: bool) -> tuple[str, ...]:
 
 every_site = pytest.mark.parametrize("site", list(sites()), ids=str)
 MODES = [("plain", True), ("native", True), ("native", False)]
-"""Backends, with gradient or without."""
+"""Backends, with and without gradient."""
 
 
 def speaking(site: Site) -> TranslationModel:
-    """The model in which the sub-layer of the site is the only one that adds anything to the states."""
+    """A model in which only the sub-layer of the site adds anything to the states."""
     torch.manual_seed(0)
     model = build_model(CONFIGS[site.config].model_copy(update={site.rate: RATE}), VOCABULARY, VOCABULARY)
     outputs = {
@@ -113,7 +113,7 @@ def speaking(site: Site) -> TranslationModel:
         if site.rate == "dropout":
             output.bias.fill_(LOUD)
             return model
-        output.weight.copy_(LOUD * torch.eye(WIDTH))  # shows what its input was
+        output.weight.copy_(LOUD * torch.eye(WIDTH))  # shows its input
         if site.sublayer.endswith("ffn"):
             _say_one_in_the_hidden_layer(sublayer, model, path)
         else:
@@ -134,14 +134,14 @@ def _say_one_in_the_hidden_layer(ffn: nn.Module, model: TranslationModel, path: 
 
 
 def _say_one_in_the_values(attention: nn.Module) -> None:
-    """Equal attention to all, values of ones: what comes out is the share of the weights that are left."""
+    """Set uniform attention and values of ones: the output is the share of the weights that are kept."""
     for name, parameter in attention.named_parameters():
         if not name.startswith("output"):
             parameter.fill_(1.0 if name.endswith(".bias") else -100.0 if name.endswith("gate_bias") else 0.0)
 
 
 def added(model: TranslationModel, site: Site) -> Tensor:
-    """What the layer of the site adds, by what it would add without dropout; with post-norm, whether it adds."""
+    """The layer's contribution relative to that without dropout; with post-norm, whether there is one."""
     passed: dict[str, Tensor] = {}
 
     def keep(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
@@ -156,7 +156,7 @@ def added(model: TranslationModel, site: Site) -> Tensor:
 
 
 def assert_pattern(dropped: Tensor, shared: tuple[int, ...]) -> None:
-    """Equal along the shared axes, and along no other."""
+    """Check that masks are equal along the shared axes, and along no others."""
     for axis in range(dropped.dim()):
         same = bool((dropped == dropped.select(axis, 0).unsqueeze(axis)).all())
         assert same == (axis in shared), f"axis {axis} of {tuple(dropped.shape)}"
@@ -175,23 +175,23 @@ def test_training_drops_here_and_along_these_axes(site: Site) -> None:
 
 
 def check_features(found: Tensor, site: Site) -> None:
-    """Every feature is dropped, or as much larger as others are missing."""
+    """Check that every feature is dropped, or scaled by 1 / (1 - rate)."""
     kept = found > 0.5
     assert_pattern(kept, site.shared)
-    assert 0.35 < kept.float().mean() < 0.85  # of as few as 96 masks
+    assert 0.35 < kept.float().mean() < 0.85  # over as few as 96 masks
     if site.config != "post-norm":
         torch.testing.assert_close(found, kept / (1 - RATE), rtol=1e-3, atol=1e-3)
 
 
 def check_weights(found: Tensor, site: Site) -> None:
-    """Every head has a share of its own of the weights, and all of its features have the same."""
+    """Check that every head has its own share of the weights, and all of its features the same one."""
     by_head = found.unflatten(-1, (HEADS, -1))
-    if site.config == "post-norm":  # the norm leaves no more than which heads are above the mean
+    if site.config == "post-norm":  # after the norm, only the heads above the mean can be seen
         assert_pattern(by_head.mean(-1) > 0.5, site.shared)
         return
     torch.testing.assert_close(by_head, by_head[..., :1].expand_as(by_head), rtol=1e-3, atol=1e-3)
     assert_pattern(by_head[..., 0].round(decimals=2), site.shared)
-    weights = by_head[..., 0] * (1 - RATE)  # of L equal ones, some are left
+    weights = by_head[..., 0] * (1 - RATE)  # some of L equal ones are left
     sources_read = site.sublayer in ("attention", "cross_attention", "source_attention")
     sentence, length = 0, (SOURCE_LENGTHS if sources_read else TARGET_LENGTHS)[0]
     rows = weights[sentence]
@@ -209,12 +209,12 @@ def test_nothing_is_dropped_outside_of_training(site: Site) -> None:
         with backend(name), nullcontext() if gradient else torch.no_grad():
             found, again = added(model, site), added(model, site)
         assert torch.equal(found, again)
-        if site.config != "post-norm":  # whose norm takes away what is the same everywhere
+        if site.config != "post-norm":  # whose norm removes what is the same everywhere
             torch.testing.assert_close(found, torch.ones_like(found), rtol=1e-3, atol=1e-3)
 
 
 def outputs_of(model: TranslationModel, *modules: str, of_input: bool = False) -> list[Tensor]:
-    """What these modules return, or get as their first argument."""
+    """Outputs of these modules, or their first arguments."""
     found: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[..., None]:
@@ -239,7 +239,7 @@ def test_the_embeddings_of_both_sides_are_dropped_each_token_by_itself(name: str
     model = build_model(config, VOCABULARY, VOCABULARY)
     with torch.no_grad():
         for table in (model.source_embedding, model.target_embedding):
-            table.weight.fill_(1.0)  # times sqrt(E), so that no position takes it to zero
+            table.weight.fill_(1.0)  # times sqrt(E), so that no position cancels it
     tables = "source_embedding", "target_embedding"
     whole, dropped = outputs_of(model.eval(), *tables), outputs_of(model.train(), *tables)
     for before, after in zip(whole, dropped, strict=True):
@@ -259,7 +259,7 @@ def test_embeddings_may_be_without_dropout(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_first_layer_reads_the_dropped_embeddings(name: str) -> None:
-    """The grid's input is the sum of both sides; the decoder of the shortcuts' authors drops its own a second time."""
+    """The grid's input is the sum of both sides; the decoder of the shortcuts' authors drops its input twice."""
     torch.manual_seed(0)
     model = build_model(CONFIGS[name].model_copy(update={"dropout": RATE}), VOCABULARY, VOCABULARY).train()
     transformer, prenet = isinstance(model.config, TransformerConfig), isinstance(model.config, ReformerFastConfig)

@@ -1,4 +1,4 @@
-"""What holds for every family and variant."""
+"""Properties of every family and variant."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_second_pass_appends_its_weights_and_leaves_the_first_ones_alone(model
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_asking_for_weights_changes_no_gradient(variant: str) -> None:
-    """Fused attention has no weights to show, so that they are computed in another way."""
+    """Fused attention does not return its weights, so they are computed in another way."""
     model = tiny_model(variant)
     source, target = sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)
     gradients = []

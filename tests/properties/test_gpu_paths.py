@@ -1,5 +1,5 @@
-"""What runs on a GPU only, as far as a CPU can tell: PyTorch's fused attention, and
-positions of decoding that are replayed."""
+"""Paths that only a GPU takes, tested as far as possible on a CPU: PyTorch's fused attention, and replayed decoding
+positions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ VOCABULARY = 30
 
 @pytest.fixture
 def fused_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """The CPU takes the GPU's way; each entry is a call of the fused kernels: was it causal, without a mask?"""
+    """Let the CPU take the GPU's path; for each call of the fused kernels, whether it is causal without a mask."""
     calls: list[bool] = []
     library = functional.scaled_dot_product_attention
 
@@ -98,17 +98,17 @@ def test_fused_attention_translates_alike(name: str, request: pytest.FixtureRequ
 
 
 class Tape(TorchDispatchMode):
-    """Does on a CPU what a CUDA graph does: the same operations again, on the same memory, and no Python between."""
+    """A CUDA graph on a CPU: repeats the same operations on the same memory, without Python in between."""
 
     not_in_graphs = ("aten::_local_scalar_dense", "aten::nonzero", "aten::lift_fresh", "aten::_unique2")
-    """What waits for the GPU or copies from the host."""
+    """Operations that wait for the GPU or copy from the host."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
         self.failed = False
         self.before: list[tuple[Tensor, Tensor]] = []
-        """What was written to in place, and what was there."""
+        """Tensors that were written in place, and their previous content."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -140,7 +140,7 @@ class Tape(TorchDispatchMode):
 
 
 class Stream:
-    """A stream of a GPU, of which there is none: all happens at once."""
+    """Stand-in for a GPU's stream, which computes immediately."""
 
     def __init__(self, log: list[str], device: torch.device) -> None:
         self.log, self.device = log, device
@@ -152,7 +152,7 @@ class Stream:
 
 @pytest.fixture
 def log(fused_calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The CPU captures and replays positions, too; what it did."""
+    """Let the CPU capture and replay positions; a record of both."""
     log: list[str] = []
     usual = Stream(log, torch.device("cpu"))
     current = [usual]
@@ -289,7 +289,7 @@ def test_states_stay_in_half_precision(name: str, attention_dropout: float, fuse
 
 
 def backward_passes(model: TranslationModel, precision: str, gradients: FlatGradients) -> GraphsByShape:
-    """Of `model`, as a training adds them to its gradients."""
+    """Backward passes of `model`, which add to its gradients as in training."""
 
     def add_gradient(source: Tensor, target: Tensor) -> Tensor:
         with autocast_to(precision, torch.device("cpu")):
@@ -306,7 +306,7 @@ def backward_passes(model: TranslationModel, precision: str, gradients: FlatGrad
 def test_replayed_updates_are_those_that_are_computed(
     name: str, precision: str, request: pytest.FixtureRequest
 ) -> None:
-    """Dropout included, of batches of two shapes, with the weights of that time."""
+    """Dropout included, for batches of two shapes, with the weights of the moment."""
     config = MODELS[name].model_copy(update={"dropout": 0.1})
     request.getfixturevalue("fused_calls")
     log = request.getfixturevalue("log")
@@ -341,7 +341,7 @@ def test_graphs_end_where_memory_is_short_or_what_they_read_is_replaced(
     run = partial(graphs.run, memory=[table])
 
     def happens(*given: Tensor) -> list[str]:
-        """What three runs of each do to the device."""
+        """Events on the device in three runs of each batch."""
         log.clear()
         for x in [x for x in given for _ in range(3)]:
             assert torch.equal(run(x), 2 * x)

@@ -1,4 +1,4 @@
-"""Search over every family of models: caches, reordering and leaving sentences change nothing but speed."""
+"""Search over every family of models: caches, reordering and removal of sentences change nothing but speed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class WithoutCache(TranslationModel):
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """Equal but for rounding."""
+    """Check that results are equal up to rounding."""
     for some, others in zip(found, expected, strict=True):
         assert [(each.ids, each.complete) for each in some] == [(each.ids, each.complete) for each in others]
         for one, other in zip(some, others, strict=True):

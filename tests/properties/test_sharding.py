@@ -1,4 +1,4 @@
-"""A model shared out among processes computes what it computes whole, whatever its family."""
+"""A model of any family that is sharded over processes computes the same as the whole model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ WORLD = 2
 DROPOUT = {"dropout": 0.3, "embedding_dropout": 0.3, "attention_dropout": 0.3, "hidden_dropout": 0.3}
 STORE = ListStore(num_pairs=7)
 UPDATE = [np.array([3, 0, 6, 2, 5]), np.array([1])]
-"""Of the second batch, one of two processes has nothing."""
+"""One of two processes has no part of the second batch."""
 CHOSEN = {
     "transformer-tied": True,
     "transformer-fusion": False,
     "reformer-fast-shortcuts": True,
 }
-"""Variants, and whether with activation checkpointing: each way in which layers share and use weights."""
+"""Variants, without or with activation checkpointing: all ways in which layers share and use weights."""
 
 
 def faults(folder: Path, rank: int) -> list[str]:
-    """In which variants, and in what, the sharded model is not as the whole one."""
+    """Variants in which the sharded model differs from the whole one, and the differences."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder / 'store'}", rank=rank, world_size=WORLD)
     found = [
@@ -51,7 +51,7 @@ def _fault(variant: str, checkpointing: bool, rank: int) -> str:
     changes = {key: value for key, value in DROPOUT.items() if key in fields}
     whole, model = (tiny_model(variant, **changes, activation_checkpointing=checkpointing).train() for _ in range(2))
     sharded, gradients = ShardedModel(model), ShardedGradients(model)
-    for _ in range(2):  # gradients of one update are no part of the next
+    for _ in range(2):  # gradients of one update must not enter the next
         whole.zero_grad()
         gradients.zero()
         for batches, computed in (
@@ -62,10 +62,10 @@ def _fault(variant: str, checkpointing: bool, rank: int) -> str:
                 part = batch.part
                 torch.manual_seed(part.first_pair)
                 with masks_of_rows(part.begin, part.begin + len(batch), part.whole):
-                    # Two passes, as of R-Drop, use the weights twice before the gradients are computed.
+                    # Two passes, as in R-Drop, use the weights twice before the gradients are computed.
                     passes = [computed(batch.source, batch.target_input) for _ in range(2 if checkpointing else 1)]
                 losses = [cross_entropy_sums(logits, batch.target_output, 0.1)[0] for logits in passes]
-                with masks_of_rows(part.begin, part.begin + len(batch), part.whole):  # of layers computed again
+                with masks_of_rows(part.begin, part.begin + len(batch), part.whole):  # of recomputed layers
                     torch.stack(losses).sum().backward()
     kept = sum(weight.to_local().numel() for weight in model.parameters() if isinstance(weight, DTensor))
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in whole.parameters() if weight.grad is not None])

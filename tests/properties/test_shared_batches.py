@@ -1,4 +1,4 @@
-"""A batch that several processes share is computed as one process computes it, dropout too, however it is divided."""
+"""A batch divided in any way among processes is computed as by one process, dropout included."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PAIRS = np.array([3, 0, 6, 2, 5, 1])
 
 
 def dropping(variant: str, **sizes: int) -> TranslationModel:
-    """A model that drops wherever it can, and is training."""
+    """A model in training mode, with every kind of dropout."""
     changes = {key: value for key, value in DROPOUT.items() if key in VARIANTS[variant].model_fields}
     return tiny_model(variant, **changes, **sizes).train()
 
 
 def loss_and_gradients(model: TranslationModel, batches: list[Batch]) -> list[Tensor]:
-    """Summed over these batches, as processes sum what they have computed."""
+    """Results summed over these batches, as processes sum theirs."""
     total = torch.zeros(())
     model.zero_grad()
     for batch in batches:
@@ -41,7 +41,7 @@ def loss_and_gradients(model: TranslationModel, batches: list[Batch]) -> list[Te
 
 
 def shares(world: int) -> list[Batch]:
-    """The parts that processes have of one batch."""
+    """The processes' parts of one batch."""
     deals = [shard([PAIRS], STORE.lengths, rank, world) for rank in range(world)]
     return [load_share(STORE, share) for deal in deals for share in deal]
 

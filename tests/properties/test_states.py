@@ -1,4 +1,4 @@
-"""Hidden states, of every family and variant: the right vectors for the right pieces, whatever is in the batch."""
+"""Hidden states of every family and variant: the right vectors for the right pieces, whatever is in the batch."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_target_states_know_nothing_of_what_follows(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("reformer")])
 def test_states_of_the_grid_are_means_over_the_other_side(variant: str) -> None:
-    """Reckoned cell by cell; end and begin marks of the other side are averaged over, padding is not."""
+    """Computed cell by cell; the mean includes end and begin marks of the other side, but no padding."""
     model, batch = tiny_model(variant), example()
     assert isinstance(model, Reformer)
     grids: dict[str, Tensor] = {}
