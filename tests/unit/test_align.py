@@ -1,4 +1,4 @@
-"""Word alignments: by hand, and of a run."""
+"""Word alignments: compared with those by hand, and those of a run."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_the_score_of_few_sentences_has_an_interval_for_a_single_system_too() ->
 
 
 def test_p_values_are_those_of_paired_resampling() -> None:
-    """Systems whose intervals overlap and which differ all the same: sentences vary more than systems do."""
+    """Systems with overlapping intervals that still differ significantly, as sentences vary more than systems."""
     generator = np.random.default_rng(1)
     wholes = np.full((200, 1), 10.0)
     first = generator.integers(2, 8, (200, 1)).astype(float)
@@ -150,7 +150,7 @@ def test_accuracy_is_counted_by_position_and_by_frequency() -> None:
 
 
 def test_accuracies_of_tokens_that_are_frequent_elsewhere_are_not_compared() -> None:
-    """A model that was trained on other text has other tokens in a bucket, though its pieces are the same."""
+    """A model trained on other text has other tokens in a bucket, even with the same pieces."""
     tokens = [[5, 6]] * FEWEST_COMPARED
     first = Predictions([[True, False]] * FEWEST_COMPARED, [[7, 70]] * FEWEST_COMPARED, tokens)
     other = replace(first, frequencies=[[70, 7]] * FEWEST_COMPARED)
@@ -211,7 +211,7 @@ def test_scores_of_a_bucket_are_those_of_its_sentences_alone() -> None:
 
 
 def test_intervals_end_where_the_metric_does() -> None:
-    """BLEU at 100; TER has no such end."""
+    """BLEU's axis ends at 100; TER has no maximum."""
     references = ["a b c d e f"] * 30
     for metric, text, most in (("bleu", "a b c d e f", 100.0), ("ter", "x y z v w u k l m n o p", math.inf)):
         texts = [text if row % 3 else "a b c d e f x y" for row in range(30)]
@@ -234,7 +234,7 @@ def test_a_figure_tells_systems_apart_and_names_sizes() -> None:
     figure = analysis_figure(many_systems(4))
     (axes,), (legend,) = figure.axes, figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [f"system {n}" for n in range(4)]
-    assert axes.get_legend() is None  # it would cover intervals
+    assert axes.get_legend() is None  # it would hide intervals
     looks = {(line.get_color(), line.get_marker()) for line in axes.get_lines() if line.get_marker() in MARKERS}
     assert len(looks) == 4
     assert [label.get_text() for label in axes.get_xticklabels()] == [
@@ -262,7 +262,7 @@ def test_a_star_marks_what_differs_from_the_first_system() -> None:
 
 
 def sized(names: Sequence[str], buckets: int = 5) -> Analysis:
-    """Systems of other pieces: buckets differ in size between them."""
+    """Systems with different pieces: the sizes of buckets differ."""
     systems = {
         name: [BucketValue(f"{10 * i}-{10 * i + 9}", 15_000 - 1234 * i + n, 0.5, 0.4, 0.6) for i in range(buckets)]
         for n, name in enumerate(names)
@@ -342,7 +342,7 @@ def test_the_command_writes_figures_and_numbers(runs: list[Path], tmp_path: Path
     ratio, accuracy = found[0], found[-1]
     assert list(ratio["systems"]) == ["first", "second"]
     assert [value["size"] for value in ratio["systems"]["first"]] == [2 + 3, 4 + 5 + 6 + 7 + 8]
-    # The eight words stand in 7, 7, 6, 5, 4, 3, 2 and 1 of the training lines, the end mark in all seven.
+    # The eight words occur in 7, 7, 6, 5, 4, 3, 2 and 1 of the training lines, the end mark in all seven.
     sizes = [value["size"] for value in accuracy["systems"]["first"]]
     assert sizes == [1 + 2, 3 + 4 + 5, 6 + 7 + 7 + 7]
     assert sum(sizes) == 2 + 3 + 4 + 5 + 6 + 7 + 8 + 7
@@ -375,7 +375,7 @@ def test_a_run_whose_training_text_has_changed_is_left_out_of_accuracy_by_freque
 
 @pytest.mark.slow
 def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what lies in the current folder under the same name."""
+    """Not files of the same name in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "valid.tsv.xz").write_bytes(lzma.compress(b"der Hund\tthe dog\n"))
     run = Path("package:tatoeba-de-en-transformer")

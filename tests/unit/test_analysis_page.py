@@ -1,4 +1,4 @@
-"""The page of the analysis says what the numbers beside its figures say: probes, similarity and gates."""
+"""The page of the analysis agrees with the numbers beside its figures: probes, similarity and gates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listed(values: list[str]) -> str:
 
 
 def test_the_command_names_the_systems_of_the_figures(page: str, repository: Path) -> None:
-    command = re.findall(r"jointnmt probe ([^`]+)```", page)[0]  # of the captions; Tatoeba's come after it
+    command = re.findall(r"jointnmt probe ([^`]+)```", page)[0]  # of the captions; Tatoeba's follow
     runs = re.findall(r"runs/(\S+)", command)
     for name in ("accuracy-source", "accuracy-target", "similarity-source", "similarity-target"):
         assert list(dict.fromkeys(row["system"] for row in numbers(repository, name))) == runs == list(SYSTEMS)

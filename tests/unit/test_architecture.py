@@ -1,4 +1,4 @@
-"""The arrows between the packages, what inference may load, and what library code must not do, read off the source."""
+"""Imports between packages, modules that inference may load, and rules of library code, checked in the source."""
 
 import ast
 import re
@@ -31,7 +31,7 @@ TIERS = (
     ("serving", "report", "scaling", "planning", "cluster"),
     ("cli",),
 )
-"""From the bottom: a unit may import itself and units of lower tiers, and no unit beside it."""
+"""Tiers from the bottom: a unit may import itself and units of lower tiers, but no other one of its tier."""
 
 RANKS = {unit: rank for rank, units in enumerate(TIERS) for unit in units}
 
@@ -40,7 +40,7 @@ NARROWED: dict[tuple[str, str], set[str]] = {
     ("models", "data"): set(),
     ("search", "models"): {"jointnmt.models.interface"},
 }
-"""Where only part of a lower unit may be imported: models take tensors; search knows no concrete model."""
+"""Units of which only a part may be imported: models take tensors; search knows no concrete model."""
 
 INFERENCE = ("jointnmt.translator", "jointnmt.hub")
 TRAINING = ("jointnmt.training",)
@@ -64,7 +64,7 @@ def unit_of(module: str) -> str:
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every module that is imported, wherever in the file, but for `if TYPE_CHECKING`."""
+    """All imported modules, anywhere in the file, except under `if TYPE_CHECKING`."""
     if isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING"):
         return
     if isinstance(tree, ast.Import):
@@ -133,7 +133,7 @@ def test_what_the_page_says_where_to_look_first_is_there() -> None:
 
 
 def loaded_by(start: tuple[str, ...]) -> dict[str, str]:
-    """All modules of the package that are imported from `start`, at once or on use, each with one that imports it."""
+    """All modules of the package that `start` imports, immediately or on use, each with one that imports it."""
     found = {name: "" for name in FILES if is_of(name, start)}
     waiting = list(found)
     while waiting:
@@ -181,7 +181,7 @@ def class_names(tree: ast.Module) -> list[str]:
 
 
 def alias_names(tree: ast.Module) -> list[str]:
-    """Names of types that a module gives to what is no class, such as `Side = Literal[...]`; type variables aside."""
+    """Names of types in a module that are not classes, such as `Side = Literal[...]`, except for type variables."""
     return [
         target.id
         for node in tree.body

@@ -98,7 +98,7 @@ def test_panels_are_means_over_all_but_two_axes(reformer: AttentionMaps) -> None
 
 
 def test_a_chosen_token_has_another_attention_under_each_token_of_the_other_side(reformer: AttentionMaps) -> None:
-    """Figure 5 of Li et al. 2020, and beside it the one distribution that a sequence's own attention has."""
+    """Figure 5 of Li et al. 2020, and beside it the single distribution of a sequence's self-attention."""
     _, prenet, source, target = attention_panels(reformer, SOURCE, TARGET, View(source=1, target=2))
     layers = np.stack([layer.numpy() for layer in reformer.source])  # [layers, 1, H, T, S, S]
     np.testing.assert_allclose(source.weights, layers[..., 1, :].mean((0, 1, 2)), rtol=1e-5)
@@ -178,7 +178,7 @@ def test_the_picture_has_pieces_for_labels_and_a_colour_bar_for_each_panel(refor
 
 def test_one_certain_row_does_not_darken_the_others(transformer: AttentionMaps) -> None:
     decoder = next(axes for axes in drawn(transformer).axes if axes.get_title().startswith("Decoder"))
-    expected = torch.stack(transformer.decoder).mean((0, 1, 2))[1:].max()  # row 0 has nothing to choose from
+    expected = torch.stack(transformer.decoder).mean((0, 1, 2))[1:].max()  # row 0 has only one choice
     assert decoder.images[0].get_clim() == pytest.approx((0, float(expected)))
     assert decoder.images[0].get_array().mask[0].tolist() == [False, True, True, True]  # type: ignore[union-attr]
 

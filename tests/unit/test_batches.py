@@ -1,4 +1,4 @@
-"""Batches: complete, within their limits, in an order that seed and epoch decide, shared out evenly."""
+"""Batches: complete, within their limits, in an order given by seed and epoch, and divided evenly."""
 
 import tracemalloc
 import warnings
@@ -25,11 +25,11 @@ SMALL_ORDER = (
     "22,23 38,39 30 18,17 32,33 24,25 6,5 4,3 / 14,13 2,1 36,37 0 19,20,21 / 10,9 12,11 28,29 31 16,15 8 "
     "34,35 26,27 / 7"
 )
-"""Updates, their batches, and the pairs of these."""
+"""Updates, their batches, and the pairs of each batch."""
 
 
 def corpus(size: int, mean: float = 14.0) -> Arrays:
-    """Made-up lengths whose two sides go together, as those of sentences do."""
+    """Random lengths, correlated between sides like those of sentences."""
     generator = np.random.default_rng(1)
     source = 2 + generator.poisson(mean * generator.gamma(8, 1 / 8, size))
     target = 2 + generator.poisson(source)
@@ -148,7 +148,7 @@ def test_a_plan_goes_on_from_any_update(pool: int, monkeypatch: Any) -> None:
 
 
 def test_the_order_of_small_corpora_stays_what_it_was() -> None:
-    """Runs of before go on: computed by the version that shuffled a list of all pairs."""
+    """Older runs can be resumed: the order was computed by the version that shuffled a list of all pairs."""
     source = np.arange(2, 42, dtype=np.int32)
     updates = plan_epoch(source, source[::-1].copy(), BatchConfig(max_tokens=200, update_tokens=300), seed=3, epoch=2)
     shown = (" ".join(",".join(map(str, batch)) for batch in update) for update in plain(updates))
@@ -184,7 +184,7 @@ def test_a_pair_beyond_a_limit_is_an_error_that_says_what_to_set(limits: dict[st
 
 
 def test_a_large_pair_after_a_small_one_goes_to_the_other_process() -> None:
-    """As its middle lies there, though it begins in the first one's half."""
+    """Its middle is in that process's half, though it begins in the first one's."""
     lengths = np.array([1, 5], dtype=np.int32), np.array([2, 2], dtype=np.int32)
     parts = [shard([np.array([0]), np.array([1])], lengths, rank, 2) for rank in range(2)]
     assert [[share.pairs.tolist() for share in part] for part in parts] == [[[0]], [[1]]]
@@ -218,7 +218,7 @@ def test_one_process_has_the_batches_as_planned() -> None:
 
 
 def test_batches_of_an_update_begin_with_different_pairs() -> None:
-    """Dropout tells batches by their first pair, and a pair of a weighted text occurs more than once."""
+    """Dropout identifies batches by their first pair, and a pair of a weighted text occurs more than once."""
     lengths = corpus(400)
     every = np.repeat(np.arange(400), 3)
 
@@ -248,7 +248,7 @@ def test_processes_beyond_the_pairs_get_nothing() -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 7])
 def test_each_batch_may_be_shared_by_all(world: int) -> None:
-    """Then all compute as many; who has nothing of one computes a pair that does not count."""
+    """All processes then compute equally many; one without a part of a batch computes a pair that does not count."""
     lengths = corpus(300)
     for update in plan_epoch(*lengths, BatchConfig(max_tokens=60, update_tokens=500), seed=1, epoch=0):
         shares = [shard_each(update, lengths, rank, world) for rank in range(world)]
@@ -296,7 +296,7 @@ def test_a_part_is_padded_as_its_batch() -> None:
 
 
 def test_lengths_that_cannot_be_written_to_are_planned_without_a_word() -> None:
-    """Those of a store are mapped read-only, and PyTorch warns of such arrays."""
+    """Lengths of a store are mapped read-only, and PyTorch warns of such arrays."""
     lengths = np.array([3, 5, 2, 9], dtype=np.int32)
     lengths.flags.writeable = False
     with warnings.catch_warnings():

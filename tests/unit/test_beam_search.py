@@ -261,7 +261,7 @@ def test_wrong_use_is_refused() -> None:
 
 
 def test_a_model_of_which_a_part_is_in_training_is_refused() -> None:
-    """A layer that was switched by itself, or put in later."""
+    """A layer that was switched to training mode by itself, or inserted later."""
     model = TableModel(vocabulary=6)
     model.part = torch.nn.Dropout(0.1)
     for refused in (

@@ -1,4 +1,4 @@
-"""YAML that is no configuration but an attack: refused at once, in a line or two."""
+"""YAML that is an attack: refused at once, in a line or two."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 13)
 )
 SECONDS = 60
-"""Far more than a slow machine takes beside other work, far less than an attack takes that succeeds."""
+"""Seconds: far more than a slow, busy machine needs, far less than a successful attack."""
 CHAIN = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200))
 
 HOSTILE = {

@@ -1,4 +1,4 @@
-"""BPE-dropout: the pieces of a word by Algorithm 1, and what an epoch has."""
+"""BPE-dropout: the pieces of a word by Algorithm 1, and those of an epoch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, write_corpus
 
 MERGES = {(1, 2): (0, 4), (2, 3): (1, 5), (4, 3): (2, 6), (1, 5): (3, 6), (6, 1): (4, 7)}
-"""Of the letters 1, 2, 3."""
+"""Merges of the letters 1, 2, 3."""
 
 
 def distribution(pieces: tuple[int, ...], rate: float) -> dict[tuple[int, ...], float]:
-    """How probable each outcome of Algorithm 1 is, by going through all sets of merges that may be left out."""
+    """Probability of each outcome of Algorithm 1, by enumeration of all sets of dropped merges."""
     possible = [(*MERGES[pair], at) for at, pair in enumerate(pairwise(pieces)) if pair in MERGES]
     found: Counter[tuple[int, ...]] = Counter()
     for subset in range(2 ** len(possible)):
@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def experiment(folder: Path, kind: str = "bpe") -> Experiment:
-    """With a vocabulary that joins whole words, and a tag before each source."""
+    """An experiment with a vocabulary of whole words, and a tag before each source."""
     values = tiny_recipe(folder, segmentation={"kind": kind, "vocabulary_size": 60, "min_frequency": 1})
     values["data"]["train"][0]["tag"] = "<t>"
     values["training"]["bpe_dropout"] = 0.3
@@ -114,7 +114,7 @@ def test_no_limit_that_the_store_keeps_is_exceeded(text: tuple[TokenStore, Segme
 
 
 def test_no_grid_is_larger_than_any_of_the_store(text: tuple[TokenStore, Segmentation], tmp_path: Path) -> None:
-    """Two narrow grids, and a square one that is within both lengths however it is cut, but not within their cells."""
+    """Two narrow grids, and a square one that in any segmentation is within both lengths, but not within the cells."""
     sources, targets = [f"wort{i}" for i in range(8)], [f"word{i}" for i in range(8)]
     sizes = (8, 1), (1, 8), (3, 3)
     for name, words, side in (("train.de", sources, 0), ("train.en", targets, 1)):

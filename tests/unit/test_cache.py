@@ -1,4 +1,4 @@
-"""What decoding keeps: a column more at each position, shared by a sentence's beam, moved as little as can be."""
+"""The decoding cache: a column more at each position, shared by a sentence's beam, moved as little as possible."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_reordering_a_beam_moves_no_keys_and_values(model: TranslationModel) -> 
 def test_only_what_fills_a_hole_moves_when_a_sentence_leaves(model: TranslationModel) -> None:
     state = decoded(model, 3, hypotheses=2)
     before, kept = addresses(state), [cache.kept.clone() for cache in state.caches]
-    state = state.select(torch.tensor([0, 1, 6, 7, 4, 5]))  # the second leaves, the last takes its place
+    state = state.select(torch.tensor([0, 1, 6, 7, 4, 5]))  # the second leaves, and the last takes its place
     assert addresses(state) == before
     for cache, old in zip(state.caches, kept, strict=True):
         assert torch.equal(cache.kept, old[[0, 3, 2]])
@@ -69,6 +69,6 @@ def test_only_what_fills_a_hole_moves_when_a_sentence_leaves(model: TranslationM
 def test_as_many_rows_may_be_those_of_other_sentences(model: TranslationModel) -> None:
     state = decoded(model, 3, hypotheses=2)
     kept = [cache.kept.clone() for cache in state.caches]
-    state = state.select(torch.tensor([2, 3, 0, 1, 7, 6, 5, 4]))  # the first two change places, and the last two
+    state = state.select(torch.tensor([2, 3, 0, 1, 7, 6, 5, 4]))  # the first two swap places, and the last two
     for cache, old in zip(state.caches, kept, strict=True):
         assert torch.equal(cache.kept, old[[1, 0, 3, 2]])

@@ -1,4 +1,4 @@
-"""The catalogue of corpora and `jointnmt data`: right files or an error, never something in between."""
+"""The catalogue of corpora and `jointnmt data`: right files or an error, and nothing in between."""
 
 import gzip
 import hashlib
@@ -52,7 +52,7 @@ CORPUS = corpus_of("http://localhost:9")
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
-    """A copy of the corpus, each file packed in another way."""
+    """A copy of the corpus with a different compression of each file."""
     folder = tmp_path / "local"
     folder.mkdir()
     (folder / "train.de.gz").write_bytes(gzip.compress(TEXTS["train.de"].encode()))
@@ -93,7 +93,7 @@ def test_progress_is_told_in_bytes_of_text(local: Path, to: Path) -> None:
     prepare(CORPUS, to, local, lambda *progress: told.append(progress))
     size = len(TEXTS["train.de"])
     of_first = [(done, total) for name, done, total in told if name == "train.de"]
-    assert of_first == [(2**20, size), (2**21, size), (size, size)]  # and so it is read in pieces
+    assert of_first == [(2**20, size), (2**21, size), (size, size)]  # so that it is read in pieces
     assert {name for name, done, total in told if done == total} == set(TEXTS)
 
 
@@ -183,7 +183,7 @@ def test_missing_files_are_all_named_as_they_were_looked_for(local: Path, to: Pa
 
 
 class Host:
-    """A web server in this process: what it serves, and what it was asked for."""
+    """A web server in this process: its files, and the requests to it."""
 
     def __init__(self, server: http.server.HTTPServer) -> None:
         self.base = f"http://127.0.0.1:{server.server_port}"
@@ -192,7 +192,7 @@ class Host:
         }
         self.asked: list[str] = []
         self.failures = 0
-        """How many requests from now on are answered by half a file."""
+        """Number of requests from now on that are answered by half a file."""
 
 
 @pytest.fixture

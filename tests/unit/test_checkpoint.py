@@ -1,4 +1,4 @@
-"""Checkpoint files, averages of them, and which of them are kept."""
+"""Checkpoint files: writing and reading, averaging, and selection of those that are kept."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as good as a disk with so much room
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # like a disk with so much space
     try:
         with pytest.raises(OSError, match="cannot be written") as caught:
             checkpoint.write(tmp_path / "a", {"weight": torch.ones(10_000)}, {})
@@ -235,7 +235,7 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
     assert state.values["trainer"]["position"]["step"] == 2
     assert state.path == directory.states.previous
     assert "last.safetensors" in caplog.text
-    assert directory.states.last.exists()  # reading alone deletes nothing
+    assert directory.states.last.exists()  # reading deletes nothing
     directory.states.read(remove_damaged=True)
     assert not directory.states.last.exists()
     directory.states.previous.write_bytes(b"")
@@ -247,7 +247,7 @@ def test_a_damaged_last_state_gives_way_to_the_one_before(
 def test_a_state_that_may_be_whole_is_not_removed(
     directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    """One that cannot be read now, as over a network, or is of a later version."""
+    """A state that cannot be read now, for example over a network, or is of a later version."""
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
     opened = safetensors.safe_open
@@ -274,7 +274,7 @@ def test_a_state_that_may_be_whole_is_not_removed(
 def test_a_state_that_is_renamed_while_it_is_opened_is_read_as_it_was(
     directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, another: bool
 ) -> None:
-    """Also when another, of another size, takes its name before PyTorch opens the file as well."""
+    """Also if another one, of another size, takes its name before PyTorch opens the file too."""
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
     from_file = torch.UntypedStorage.from_file
@@ -311,7 +311,7 @@ def test_a_state_that_is_renamed_before_it_is_opened_is_read_under_its_other_nam
 
 @pytest.mark.parametrize("trainer", [{"positiom": {"step": 3}}, {"position": 3}, {"position": {"step": "x"}}, [], 5])
 def test_a_state_that_does_not_tell_its_update_does_not_count(directory: TrainingDirectory, trainer: Any) -> None:
-    """As after one damaged byte in its header, which is read before it is verified."""
+    """For example after damage to one byte of its header, which is read before verification."""
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
     checkpoint.write(directory.states.last, TENSORS, {"trainer": trainer})
@@ -335,7 +335,7 @@ def test_average_chooses_the_best_or_the_latest(directory: TrainingDirectory) ->
 def test_choosing_while_a_training_saves_deletes_nothing(
     directory: TrainingDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Between being looked at and being read, the last state becomes the one before it, and a newer one comes."""
+    """Between the check and the read, the last state becomes the previous one, and a newer one appears."""
     run_state(directory, best=[2], latest=[2])
     run_state(directory, best=[3], latest=[3])
     read = checkpoint.read
@@ -386,7 +386,7 @@ def test_a_training_that_resumes_in_other_code_is_told(tmp_path: Path, caplog: p
         caplog.clear()
         files.write_versions({}, code)
         assert ("resumes with changed code" in caplog.text) == told
-    (tmp_path / "versions.json").write_text('{"packages": {}}')  # of before there were such digests
+    (tmp_path / "versions.json").write_text('{"packages": {}}')  # from before there were such digests
     caplog.clear()
     files.write_versions({}, "c")
     assert "changed code" not in caplog.text

@@ -1,4 +1,4 @@
-"""The frame of the command line: help, shared options, errors and their exit codes."""
+"""Framework of the command line: help, shared options, errors and their exit codes."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ def invoke() -> Invoke:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Puts a function in the place of the command `info`."""
+    """Replaces the command `info` by a function."""
 
     def replace(function: Callable[[], None]) -> None:
         module = ModuleType("jointnmt.cli.info")
@@ -81,7 +81,7 @@ def test_every_command_explains_itself(invoke: Invoke, name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_one_style(invoke: Invoke, name: str) -> None:
-    """Arguments and values in capitals or as choices, flags without any; defaults in brackets, and not in words."""
+    """Arguments and values in capitals or as choices, flags without; defaults in brackets, and not in words."""
     shown = invoke(name, "--help").output
     usage = next(line for line in shown.splitlines() if "Usage" in line)
     assert not re.search(r"[{}]|<", usage), usage
@@ -89,14 +89,14 @@ def test_help_has_one_style(invoke: Invoke, name: str) -> None:
 
 
 def test_one_name_for_one_thing() -> None:
-    """The options that several commands take are of one kind: the same name never takes a file here and text there."""
+    """Options of several commands have one kind: the same name never takes a file here and text there."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for name in COMMANDS:
         function = name.replace("-", "_")
         for param in command_of(name, getattr(import_module(f"jointnmt.cli.{function}"), function)).params:
             kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
     differing = {name: found for name, found in kinds.items() if len(found) > 1}
-    # A file or a folder; of recipes or other settings; a corpus from somewhere; for `init`, codes of languages; what a
+    # A file or a folder; settings of recipes or others; an address of a corpus; for `init`, language codes; types that a
     # format can store.
     assert set(differing) == {"--out", "--set", "--from", "--source", "--target", "--weights"}, differing
     assert differing["--source"] == differing["--target"] == {"FILE", "CODE"}
@@ -125,7 +125,7 @@ def test_importing_the_package_does_not_wait_for_torch() -> None:
 
 
 def test_importing_a_command_collects_no_garbage() -> None:
-    """Each collection would look through all that torch has defined, which takes longer than translating a line."""
+    """Each collection would traverse all objects of torch, which takes longer than translating a line."""
     code = """
 import gc
 collections = []
@@ -155,7 +155,7 @@ def test_running_the_package_is_running_the_command() -> None:
 
 def test_completion_completes_commands() -> None:
     result = python("-m", "jointnmt", _JOINTNMT_COMPLETE="complete_bash", COMP_WORDS="jointnmt tra", COMP_CWORD="1")
-    # `python -m` has another name, so the variable of the console script is tried as well.
+    # `python -m` has another name, so the variable of the console script is also tried.
     script = subprocess.run(
         [str(Path(sys.executable).with_name("jointnmt"))],
         capture_output=True,
@@ -222,7 +222,7 @@ def test_a_signal_ends_any_command_with_128_and_its_number(
     invoke: Invoke, command: Callable[[Callable[[], None]], None], number: signal.Signals
 ) -> None:
     inherited = signal.getsignal(number)
-    if inherited == signal.SIG_IGN:  # as SIGHUP under nohup: the command would ignore it, too
+    if inherited == signal.SIG_IGN:  # like SIGHUP under nohup: the command would ignore it too
         signal.signal(number, signal.SIG_DFL)
     before = signal.getsignal(number)
 
@@ -241,7 +241,7 @@ def test_a_signal_ends_any_command_with_128_and_its_number(
 def test_a_signal_is_named_whatever_error_it_has_led_to(
     invoke: Invoke, command: Callable[[Callable[[], None]], None]
 ) -> None:
-    """In the middle of an import, Python and torch make other errors of it."""
+    """During an import, Python and torch turn it into other errors."""
 
     def info() -> None:
         try:
@@ -357,7 +357,7 @@ def test_help_for_a_reader_that_stops_early_exits_likewise(command: list[str]) -
 
 
 def test_a_command_leaves_logging_as_it_was() -> None:
-    """Programs, and tests, that call one log afterwards as they did before."""
+    """Programs and tests that call a command log afterwards as before."""
     package, root = logging.getLogger("jointnmt"), logging.getLogger()
     before = package.level, root.level, root.handlers[:]
     for arguments in (["--quiet", "info", "no-file"], ["--debug", "kernels", "status"]):
@@ -370,19 +370,19 @@ FORBIDDEN = {
     *("matplotlib", "jinja2", "fastapi", "langcodes", "rich", "filelock", "scipy", "requests", "httpx", "numpy"),
     *("tokenizers", "language_data"),
 }
-"""Packages that translating a line has no use for, be they installed or not."""
+"""Packages that translating a line does not need, installed or not."""
 
 NEEDED_FOR_A_LINE = {
     *("jointnmt", "jaxtyping", "wadler_lindig", "safetensors", "typer", "click", "shellingham", "annotated_doc"),
     *("pydantic", "pydantic_core", "annotated_types", "typing_inspection", "typing_extensions", "yaml", "colorama"),
-    "typeguard",  # jaxtyping looks whether it is there
+    "typeguard",  # jaxtyping checks for it
 }
-"""All that it imports besides torch and its packages: the size of an installation for translating follows."""
+"""All its imports besides torch and its packages, which determine the size of an installation for translating."""
 
 
 @pytest.mark.slow
 def test_translating_a_line_looks_for_no_package_that_it_does_not_need(tmp_path: Path) -> None:
-    """Seconds would depend on the machine; what is imported, or would be if it were installed, does not."""
+    """Seconds would depend on the machine; imports, including those of packages that are not installed, do not."""
     run = write_run(tmp_path / "run")
     code = f"""
 import sys

@@ -49,7 +49,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 
 def translated(run: Path, corpus: InputCorpus, out: str, shard_rows: int, **options: object) -> Folder:
-    """The folder after one worker has translated every shard, in the order of the dice."""
+    """The folder after one worker has translated every shard, in random order."""
     job = CorpusJob(corpus, out, TranslationOptions(on_invalid="skip", **options), LoadOptions("cpu"))  # type: ignore[arg-type]
     work = ShardTranslator(job, lambda: load_packed(packed([run]), job.load, threads=1))
     shards = shards_of(corpus.index(shard_rows), shard_rows)
@@ -59,7 +59,7 @@ def translated(run: Path, corpus: InputCorpus, out: str, shard_rows: int, **opti
 
 
 def content(folder: Folder, under: str = "") -> bytes:
-    """All files of a folder, one after the other."""
+    """Content of all files of a folder, concatenated."""
     prefix = f"{under}/" if under else ""
     return b"".join(folder.read(prefix + name) or b"" for name in sorted(folder.names(under)) if "part-" in name)
 
@@ -102,7 +102,7 @@ def test_an_empty_file_has_no_shard(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["{}", "{}/*.txt", "{}/*/*.txt", "{}/**"])
 @pytest.mark.parametrize("memory", [False, True])
 def test_hidden_files_and_folders_are_none_of_a_corpus(address: str, memory: bool, tmp_path: Path) -> None:
-    """Those above it are another matter."""
+    """Hidden folders above it are allowed."""
     root = f"memory:/{tmp_path}/_mine/.in" if memory else f"{tmp_path}/_mine/.in"
     fs, path = fsspec.core.url_to_fs(root)
     for name in ("a.txt", "b/c.txt", "_a.txt", ".a.txt", "_b/c.txt", ".b/c.txt", "b/_c.txt"):
@@ -203,7 +203,7 @@ def test_tables_keep_their_columns_types_and_metadata(run: Path, tmp_path: Path)
     )
     assert whole["english"].to_pylist() == [*Translator.load(run, "cpu").translate([*filter(None.__ne__, texts)]), None]
     assert [json.loads(line)["row"] for line in content(out, "_untranslated").splitlines()] == [21]
-    # Readers of a folder of tables find these alone.
+    # Readers of a folder of tables find only these.
     assert parquet.read_table(tmp_path / "out").num_rows == 21
 
 
@@ -261,7 +261,7 @@ def test_a_sentence_without_room_in_memory_does_not_spoil_the_others() -> None:
 
 
 class Growing(MemoryFileSystem):  # type: ignore[misc]
-    """A file system on which files grow, as by SFTP; a writer can be killed."""
+    """A file system on which files grow while written, like SFTP; a writer can be killed."""
 
     protocol = "growing"
     killed = False
@@ -418,7 +418,7 @@ def test_ray_is_started_again_if_it_does_not_answer_in_time(
 
 def test_a_signal_while_ray_starts_is_one_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(at: str, **settings: object) -> None:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # like Ray
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
 

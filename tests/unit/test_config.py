@@ -89,7 +89,7 @@ def test_a_wrong_value_is_named_by_its_key_and_nothing_else_is(changes: dict[str
 
 
 def bounded(config: Any, path: str = "") -> Iterator[tuple[str, bool]]:
-    """Every number of a configuration and those below it, and whether it has an upper bound."""
+    """All numbers of a configuration, nested ones included, and whether they have an upper bound."""
     for name, field in config.model_fields.items():
         text = repr(field)
         for part in {*field_parts(field.annotation)}:
@@ -116,7 +116,7 @@ def field_parts(annotation: Any) -> Iterator[type[BaseModel]]:
 def test_every_number_has_an_upper_bound() -> None:
     found = dict(bounded(Experiment))
     assert {"model.embed_dim", "model.encoder_layers", "search.beam_size", "training.devices"} <= found.keys()
-    assert [name for name, has in found.items() if not has] == ["training.optimizer.betas"]  # which lie below 1
+    assert [name for name, has in found.items() if not has] == ["training.optimizer.betas"]  # which are below 1
 
 
 def test_what_a_wrong_setting_is_told_to_be_is_a_setting() -> None:

@@ -1,4 +1,4 @@
-"""`jointnmt contrast`, on small suites and, where they are, on real ones."""
+"""`jointnmt contrast`, on small suites and, if present, on real ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def expected(run: Path, summed: bool = False) -> list[bool]:
-    """Whether the first two items of `suite` are right, by a computation of its own."""
+    """Whether the first two items of `suite` are right, computed independently."""
     found = []
     for source, right, wrong in SENTENCES[:2]:
         values = [
@@ -335,7 +335,7 @@ def test_scores_of_both_models_are_kept(invoke: Invoke, suite: Path, run: Path, 
     assert (int(group["lost"]), int(group["gained"])) == (pairs.count((True, False)), pairs.count((False, True)))
 
 
-# Real suites, where they are.
+# Real suites, if present.
 
 REAL = [
     ("wsd-de-en.derived.json.gz", "mucow", 2970, 8804),
@@ -346,7 +346,7 @@ REAL = [
 
 @pytest.mark.parametrize(("name", "kind", "items", "contrasts"), REAL)
 def test_real_suites_are_read(corpora: Path, name: str, kind: str, items: int, contrasts: int) -> None:
-    """Sizes: those that come with the data; a model that likes every text alike is never right."""
+    """Sizes are those given with the data; a model with equal scores for all texts is never right."""
     path = corpora / "contrastive" / name
     if not path.exists():
         pytest.skip(f"no {name} in {path.parent}")

@@ -1,4 +1,4 @@
-"""Contrastive evaluation: which decisions are right, their groups, and the comparison of two models."""
+"""Contrastive evaluation: right decisions, their groups, and the comparison of two models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verdict(suite: Suite, scores: Mapping[str, TargetScore] = SCORES, rule: Rule
 
 
 def groups(found: SuiteResult, name: str) -> dict[str, tuple[int, int]]:
-    """The numbers of right decisions and of all, by group, of a break-down."""
+    """Numbers of right and of all decisions, by group, of a break-down."""
     (breakdown,) = [each for each in found.breakdowns if each.name == name]
     return {group.name: (group.accuracy.right, group.accuracy.total) for group in breakdown.groups}
 
@@ -42,7 +42,7 @@ def left_out(found: SuiteResult) -> dict[str, int]:
 
 
 def test_an_item_is_right_if_its_reference_beats_all_contrasts() -> None:
-    """By hand: the first, third and fifth are right; a tie and one better contrast are not."""
+    """Counted by hand: the first, third and fifth are right; items with a tie or a better contrast are not."""
     found = verdict(suite_of(wsd()))
     assert (found.accuracy.right, found.accuracy.total, found.accuracy.value) == (3, 5, 0.6)
     assert (found.pairs.right, found.pairs.total) == (5, 7)
@@ -156,7 +156,7 @@ def test_distinct_texts_are_scored_once_and_equal_pieces_are_a_tie() -> None:
 
 
 def test_two_verdicts_differ_by_group() -> None:
-    """By hand: the second item is no longer a tie, the fourth is right now, and the fifth is wrong."""
+    """Counted by hand: the second item is no longer a tie, the fourth is now right, and the fifth wrong."""
     suite = suite_of(wsd())
     changed = {**SCORES, "tie": TargetScore(-4.4, 4), "best": TargetScore(-9.0, 4), "c": TargetScore(-3.0, 4)}
     found = compare(verdict(suite), verdict(suite, changed))
@@ -172,7 +172,7 @@ def test_two_verdicts_differ_by_group() -> None:
 
 
 def test_the_test_of_two_models_is_exact() -> None:
-    """With one decision an item it is McNemar's; the values are those of the binomial distribution."""
+    """With one decision per item it is McNemar's test; the values are those of the binomial distribution."""
 
     def p_value(lost: int, gained: int) -> float:
         return sign_flip_p_value([-1] * lost + [1] * gained + [0] * 9)

@@ -1,4 +1,4 @@
-"""How contrastive suites are read, and which ones are refused."""
+"""Contrastive suites: reading and refusals."""
 
 from __future__ import annotations
 

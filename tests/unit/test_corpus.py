@@ -1,4 +1,4 @@
-"""Reading parallel text: every format gives the same pairs, and nothing is lost without a word."""
+"""Reading parallel text: every format gives the same pairs, and nothing is lost silently."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""Devices and seeds that cannot be."""
+"""Impossible devices and seeds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_fabric_refuses_is_a_wrong_configuration(monkeypatch: pytest.Monkey
 
 
 def test_restarts_need_a_store_that_is_new_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun says by its environment what it does."""
+    """torchrun's environment shows its options."""
     told = {"TORCHELASTIC_RUN_ID": "one", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "3"}
     for name, value in {**told, "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(name, value)

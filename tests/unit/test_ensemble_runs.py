@@ -53,7 +53,7 @@ def write(
     lowercase: bool = False,
     **changes: Any,
 ) -> Path:
-    """A run with a random model that knows these words."""
+    """A run with a random model of these words."""
     settings = {"kind": "word", "joint": False, "vocabulary_size": 100, "min_frequency": 1}
     config = SegmentationConfig.model_validate({**settings, "normalize_punctuation": normalize, "lowercase": lowercase})
     segmentation = Segmentation.train(config, [" ".join(sources)], [" ".join(targets)], *languages)
@@ -145,7 +145,7 @@ def test_the_strictest_member_says_how_long_a_line_may_be(folder: Path) -> None:
 
 @pytest.mark.parametrize("runs", [("a", "other"), ("other", "a")])
 def test_items_that_one_member_does_not_take_are_skipped(folder: Path, runs: tuple[str, ...]) -> None:
-    """Whichever it is: they read other pieces, and `other` takes fewer of them."""
+    """Either member may be the one: they read different pieces, and `other` accepts fewer of them."""
     short, long = (
         SuiteItem(number, f"suite:{number}", source, "the cat", (Contrast("cat"),))
         for number, source in enumerate(("die Katze", "die Katze sieht die Katze nicht ."), start=1)
@@ -255,7 +255,7 @@ def test_a_change_of_any_member_is_measured_anew(folder: Path) -> None:
 
 
 def test_what_other_code_has_computed_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of this package, and of the module that brings a family."""
+    """Code of this package, and of the module of a family."""
     package, module = tmp_path / "jointnmt", tmp_path / "family.py"
     (package / "models").mkdir(parents=True)
     for path in (package / "models" / "layer.py", module):

@@ -32,7 +32,7 @@ Invoke = Callable[..., Result]
 
 
 def spoilt(share: float, seed: int) -> list[str]:
-    """The references with so many of their words replaced."""
+    """The references with so many words replaced."""
     chance = random.Random(seed)
     return [" ".join("?" if chance.random() < share else word for word in text.split()) for text in REFERENCES]
 
@@ -121,7 +121,7 @@ def test_runs_and_files_may_be_mixed(invoke: Invoke, tmp_path: Path) -> None:
     values = json.loads(invoke(*words, "--json", "--resamples", 100).stdout)
     (system,) = values["systems"]
     assert system["nll"] is None and system["runs"][0]["nll"] > 0
-    assert "nll" not in {each["metric"] for each in values["comparisons"]}  # nothing is known of the file's run
+    assert "nll" not in {each["metric"] for each in values["comparisons"]}  # the file's run is unknown
     assert [each["name"] for each in system["runs"]] == [str(run), "file"]
     assert system["runs"][0]["perplexity"] > 1
     assert (system["runs"][1]["perplexity"], system["perplexity"]) == (None, None)
@@ -150,7 +150,7 @@ def test_runs_are_compared_by_the_probability_of_the_references_too(invoke: Invo
 
 
 def test_what_cannot_be_compared_by_likelihood_is_named(invoke: Invoke, tmp_path: Path) -> None:
-    """Files come first; a run of other pieces; empty lines."""
+    """Files come first; also a run with other pieces, and empty lines."""
     Path("source").write_text("der Hund sieht die Katze .\ndie Katze hört !\n" * 6)
     Path("reference").write_text("the dog sees the cat .\nthe cat hears !\n" * 5 + "\n" * 2)
     Path("file").write_text("\n" * 12)
@@ -206,7 +206,7 @@ def test_scores_by_length_of_the_source(invoke: Invoke) -> None:
 
 
 def test_lengths_are_counted_in_the_language_that_the_source_is_named_after(invoke: Invoke) -> None:
-    """A language without spaces has characters for words; without its name, somebody is told."""
+    """Words of a language without spaces are characters; without its name, there is a warning."""
     for name in ("source", "source.zh.xz"):
         with lzma.open(name, "wt") if name.endswith(".xz") else Path(name).open("w") as file:
             file.writelines(f"{'字' * (25 + number % 2)}\n" for number in range(80))
@@ -231,7 +231,7 @@ def test_names_are_printed_as_they_are(invoke: Invoke, name: str) -> None:
     words = ["--source", "source", "--by-length", "--metric", "bleu", "--resamples", 100]
     result = invoke("--system", f"{name}=good0,good1", "--system", "bad=bad0", "--reference", "reference", *words)
     assert result.exit_code == 0, result.output
-    assert result.stdout.count(name) >= 4  # in three tables, and what differences are from
+    assert result.stdout.count(name) >= 4  # in three tables, and as the base of differences
 
 
 def test_an_ensemble_of_models_of_the_package_is_one_run(invoke: Invoke) -> None:
@@ -286,7 +286,7 @@ def test_the_language_is_that_of_the_references_name(invoke: Invoke) -> None:
     (system,) = json.loads(invoke("--hypothesis", "h", "--reference", "r.zh", "--json").stdout)["systems"]
     assert "tok:zh" in system["bleu"]["signature"] and "asian:yes" in system["ter"]["signature"]
     assert system["bleu"]["value"] > 40 and system["ter"]["value"] < 50
-    Path("r.zh").rename("r.txt")  # a code, of a language of Papua
+    Path("r.zh").rename("r.txt")  # the code of a language of Papua
     (system,) = json.loads(invoke("--hypothesis", "h", "--reference", "r.txt", "--json").stdout)["systems"]
     assert "tok:13a" in system["bleu"]["signature"] and "asian:no" in system["ter"]["signature"]
 

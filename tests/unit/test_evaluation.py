@@ -36,7 +36,7 @@ HYPOTHESES = [
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Papineni et al. 2002, as `multi-bleu.perl -lc` computes it: clipped 1- to 4-grams, brevity penalty, no smoothing.
 
-    An independent version, over texts whose tokens stand between spaces.
+    An independent version, for texts whose tokens are separated by spaces.
     """
     matches, totals, lengths = Counter[int](), Counter[int](), [0, 0]
     for texts in zip(hypotheses, references, strict=True):
@@ -71,14 +71,14 @@ def test_tokenised_lower_cased_bleu_is_that_of_the_papers() -> None:
 
 
 def test_compound_bleu_counts_the_parts_of_a_compound_and_case() -> None:
-    """As of tensor2tensor's script: tokens, then a token `##AT##-##AT##` in place of a hyphen between two letters."""
+    """Tokens of tensor2tensor's script, with a token `##AT##-##AT##` in place of a hyphen between two letters."""
     hypotheses = ["A well-known state-of-the-art model of great size.", "He is here and she is not there."]
     references = ["A well-known state-of-the-art system of great size.", "he is here and she is not there."]
     tokenised = [
         [MosesTokenizer("en").tokenize(text, return_str=True) for text in side] for side in (hypotheses, references)
     ]
     split = [[text.replace("-", " ##AT##-##AT## ") for text in side] for side in tokenised]
-    # The independent version ignores case, so that letters of another case are written as other words.
+    # The independent version ignores case, so letters of the other case are written as other words.
     marked = [[re.sub(r"([A-Z])", r"^\1", text) for text in side] for side in split]
     expected = multi_bleu(*marked)
     score = corpus_scores(hypotheses, references, "en", metrics=["compound_bleu"]).compound_bleu
@@ -227,7 +227,7 @@ def test_intervals_are_sacrebleus_and_p_values_count_both_sides(
 
 @pytest.fixture(scope="module")
 def likelihoods() -> dict[str, list[Likelihood]]:
-    """Systems of three runs over 400 sentences, a nat each for a piece, or a little less or more."""
+    """Systems of three runs over 400 sentences, with about one nat a piece."""
     generator = np.random.default_rng(5)
     pieces = generator.integers(3, 20, size=400)
     hard = generator.normal(1.0, 0.5, size=400)
@@ -249,7 +249,7 @@ def test_likelihoods_are_compared_by_nats_a_piece(likelihoods: dict[str, list[Li
         "first",
         "better",
         "alike",
-    ]  # the others are of other pieces
+    ]  # the others have other pieces
     assert comparison.of("files") is comparison.of("other") is None
     first, better, alike = comparison.systems
     for result in comparison.systems:
@@ -279,7 +279,7 @@ def test_the_interval_of_nats_is_that_of_resampled_sentences(likelihoods: dict[s
 
 
 def test_what_chosen_sentences_cost_more_is_compared(likelihoods: dict[str, list[Likelihood]]) -> None:
-    """A system that is a nat better on every other sentence, and half of one worse on the rest."""
+    """A system that is one nat better on every other sentence, and half a nat worse on the rest."""
     chosen = [number % 2 == 0 for number in range(400)]
     runs = likelihoods["first"]
     changed = [

@@ -1,4 +1,4 @@
-"""`jointnmt evaluate`, `info` and `attention`: what they print and write, and wrong usage."""
+"""`jointnmt evaluate`, `info` and `attention`: output, files, and wrong usage."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -
     assert result.exit_code == 0, result.stderr
     panels = json.loads(out.with_suffix(".json").read_text())["panels"]
     assert [panel["title"] for panel in panels[-2:]] == ["Source attention of “Hund”", "Target attention of “the”"]
-    fourth = panels[-1]["weights"]  # under each source token, what the second "the" looks at: five of six tokens
+    fourth = panels[-1]["weights"]  # under each source token, the attention of the second "the": five of six tokens
     assert np.shape(fourth) == (6, 6)
     assert [np.count_nonzero(row) for row in fourth] == [5] * 6
     for wrong, message in [

@@ -1,4 +1,4 @@
-"""`jointnmt explore`: the document of models at work, its size, and wrong input."""
+"""`jointnmt explore`: the page of models at work, its size, and wrong input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported Transformers compute in CTranslate2 what they compute here; what it cannot express is refused."""
+"""Exported Transformers compute the same in CTranslate2; models that it cannot express are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def log_probabilities(folder: Path) -> list[float]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_log_probabilities_are_equal(variant: str, tmp_path: Path) -> None:
-    """The translations there have an end mark, an unknown word, and other lengths than each other."""
+    """The translations include an end mark, an unknown word, and different lengths."""
     run = trained(tmp_path, **VARIANTS[variant])
     export_ctranslate2(run, tmp_path / "exported")
     expected = [each.log_probability for each in Translator.load(run).score(SOURCES, TARGETS)]
@@ -62,7 +62,7 @@ def test_log_probabilities_are_equal(variant: str, tmp_path: Path) -> None:
 
 
 def test_translations_of_a_shipped_model_are_equal(tmp_path: Path) -> None:
-    """Of sentences whose second best translation is far behind: int8 moves scores by 0.06 where there is no VNNI."""
+    """For sentences whose second best translation is far behind, as int8 moves scores by 0.06 without VNNI."""
     run = Path("package:tatoeba-de-en-transformer")
     texts = ["Ich hatte keine Ahnung, wo ich war.", "Tom ist mein Bruder.", "Maria trinkt keinen Kaffee."]
     expected = [translation.candidates[0] for translation in Translator.load(run).translate_stream(texts)]

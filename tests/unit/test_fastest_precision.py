@@ -1,4 +1,4 @@
-"""`precision: auto` of translations: what is measured, what is chosen, and that it is measured once."""
+"""`precision: auto` of translations: measuring, choice, and that it is measured once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Have the measuring give `RATES`; each is noted."""
+    """Replace measuring by `RATES`, and record each call."""
     calls: list[int] = []
 
     def measure(model: TranslationModel, device: torch.device, length: int) -> Any:
@@ -67,7 +67,7 @@ def test_shapes_are_measured_once(measured: list[int], caplog: pytest.LogCapture
     assert [choose_translation_precision(model_of(), 128) for _ in range(2)] == ["bfloat16", "bfloat16"]
     assert measured == [precision.LENGTH]
     assert [each.levelname for each in caplog.records if "several sentences" in each.message] == ["INFO", "DEBUG"]
-    choose_translation_precision(model_of(ffn_dim=64), 9)  # another shape, of a model that reads little
+    choose_translation_precision(model_of(ffn_dim=64), 9)  # another shape, for a model with short inputs
     with backend("native", "custom"):  # other products
         choose_translation_precision(model_of(), 128)
     assert measured == [precision.LENGTH, 9, precision.LENGTH]
@@ -110,7 +110,7 @@ def test_where_nothing_can_be_kept_each_command_measures(
 def test_without_kernels_for_bfloat16_a_translation_would_depend_on_its_batch(measured: list[int]) -> None:
     with backend("plain"):
         assert choose_translation_precision(model_of(), None) == "float32"
-    assert choose_translation_precision(model_of(embed_dim=30), None) == "float32"  # of no use to the kernels
+    assert choose_translation_precision(model_of(embed_dim=30), None) == "float32"  # which kernels cannot use
     assert not measured
 
 

@@ -1,4 +1,4 @@
-"""Filters on segmented pairs, and the account they give."""
+"""Filters on segmented pairs, and their report."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`training.from`: weights, pieces and configuration of a trained model; what contradicts it; resumption."""
+"""`training.from`: weights, pieces and configuration of a trained model; contradictions; resumption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(corpus: Path, **changes: Any) -> Path:
-    """A recipe that begins with `base`, and says nothing of model and segmentation unless `changes` do."""
+    """A recipe that begins with `base`, without model and segmentation unless `changes` set them."""
     values = tiny_recipe(corpus, training__max_updates=6, training__schedule={"warmup_steps": 2, "peak_rate": 0.005})
     values["training"] |= {"from": "base", "precision": "float32"}
     values = {**{key: value for key, value in values.items() if key not in ("model", "segmentation")}, **changes}
@@ -45,7 +45,7 @@ def recipe(corpus: Path, **changes: Any) -> Path:
 
 
 def test_dropout_is_that_of_fine_tuning_unless_said(corpus: Path, tmp_path: Path) -> None:
-    """The model may have been trained with none, on much text."""
+    """The model may have been trained without dropout, on much text."""
     bare, base = tmp_path / "bare.yaml", tmp_path / "base"
     shutil.copytree(corpus / "base", base)
     values = yaml.safe_load((base / "experiment.yaml").read_text())
@@ -55,7 +55,7 @@ def test_dropout_is_that_of_fine_tuning_unless_said(corpus: Path, tmp_path: Path
     assert Experiment.load(bare).model.dropout == 0.1
     assert Experiment.load(bare, ["model.dropout=0.25"]).model.dropout == 0.25
     assert Experiment.load(bare).model.embed_dim == 16
-    assert Experiment.load(bare, ["training.r_drop=5"]).training.r_drop == 5  # it is this training that has dropout
+    assert Experiment.load(bare, ["training.r_drop=5"]).training.r_drop == 5  # this training has dropout
 
 
 def test_a_model_of_a_family_that_nobody_has_is_refused_by_name(corpus: Path, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_of_an_inherited_model_only_rates_of_dropout_stay(corpus: Path) -> None:
 
 
 def test_it_begins_with_the_weights_and_pieces_of_the_model(corpus: Path, tmp_path: Path) -> None:
-    """With a rate of zero, it ends with them."""
+    """With a rate of zero, it also ends with them."""
     still = ["training.schedule={initial_rate: 0, peak_rate: 1.0e-30, warmup_steps: 1}", "training.average_best=1"]
     for name, changes in (("base", []), ("shared", [f"training.from={tmp_path / 'of-base'}"])):
         if name == "shared":
@@ -104,7 +104,7 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
     shutil.rmtree(tmp_path / "gone")
     shutil.copytree(tmp_path / "cut", tmp_path / "damaged")
     last = RunDirectory(tmp_path / "damaged").states.last
-    before, key, after = last.read_bytes().partition(b'\\"from\\": \\"')  # which the header says of the weights
+    before, key, after = last.read_bytes().partition(b'\\"from\\": \\"')  # as in the header of the weights
     last.write_bytes(before + key + b"x" + after[1:])
     train(Experiment.load(tmp_path / "damaged" / "experiment.yaml"), tmp_path / "damaged", NoDisplay())
     assert_same_runs(tmp_path / "whole", tmp_path / "damaged")
@@ -142,7 +142,7 @@ def test_what_contradicts_the_model_is_an_error(corpus: Path, setting: str, key:
 
 
 def test_what_contradicts_the_model_is_an_error_of_values_and_experiments_too(corpus: Path, tmp_path: Path) -> None:
-    """A Transformer of four heads has the weights of one of two, and computes something else."""
+    """A Transformer with four heads has weights of the same shapes as with two, but computes something else."""
     values = Experiment.load(recipe(corpus)).plain()
     values["model"]["num_heads"] = 4
     for given in (values, Experiment.parse(values, "test")):
@@ -152,7 +152,7 @@ def test_what_contradicts_the_model_is_an_error_of_values_and_experiments_too(co
 
 
 def test_a_setting_names_a_model_to_begin_with_as_a_recipe_does(corpus: Path, tmp_path: Path) -> None:
-    """Of a recipe that is completed, and of one that inherits a model; its own words stay, and are checked."""
+    """For a recipe that is completed, and for one that inherits a model; its own settings stay, and are checked."""
     base, short, longer = f"training.from={corpus / 'base'}", tmp_path / "short.yaml", tmp_path / "longer.yaml"
     values = {"name": "x", "data": {"train": [{"path": "a.tsv"}]}}
     for path, changes in ((short, {}), (longer, {"extends": "package:tatoeba/de-en-reformer-fast"})):

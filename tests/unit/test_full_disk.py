@@ -1,4 +1,4 @@
-"""A full disk: what is replaced stays as it was, whole and with its permissions."""
+"""A full disk: files that should be replaced stay unchanged, complete and with their permissions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ REPLACED: dict[str, Callable[[Path], object]] = {
     "analysis.json": lambda path: write_analyses([], path.parent),
     "explore.html": lambda path: write_page({"format": 1}, path),
 }
-"""Files of the library and what writes them."""
+"""Files of the library and functions that write them."""
 
 
 @contextmanager
 def no_room() -> Iterator[None]:
-    """No file takes a byte, whatever writes it: as good as a full disk."""
+    """Context in which no byte can be written to any file, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:

@@ -134,7 +134,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Has the next translations end with Ctrl-C after so many lines."""
+    """Lets the next translations end with Ctrl-C after so many lines."""
     translate = Translator.translate_stream
 
     def after(lines: int | None) -> None:
@@ -157,7 +157,7 @@ STOPS = [([], 0, 0), ([], 20, 1), ([], 60, 0), (["--json"], 45, 30), (N_BEST, 1,
 def test_a_translation_to_a_file_goes_on(
     invoke: Invoke, interrupt: Callable[[int | None], None], source: Path, form: list[str], lines: int, lost: int
 ) -> None:
-    """Wherever it stopped, and if a killed process or a lost machine left half a line, the whole is as without it."""
+    """Wherever it stopped, even with half a line left by a killed process or lost machine, the result is the same."""
     whole, out = source.with_name("whole"), source.with_name("out")
     assert invoke("--input", source, "--out", whole, "--resume", *form).exit_code == 0
     arguments = ["--input", source, "--out", out, *form]

@@ -1,4 +1,4 @@
-"""Models as folders to give away, and the Hub, of which nothing is asked here."""
+"""Models as folders to share, and the Hub, without any request to it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_folder_is_replaced_where_it_cannot_be_exchanged(
     (saved / "README.md").write_text("mine")
     with torch.no_grad():
         next(translator.model.parameters()).add_(1.0)
-    if hindered == "no exchange":  # as on other systems than Linux
+    if hindered == "no exchange":  # as on systems other than Linux
         monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: None)
     else:
         monkeypatch.setattr(Path, "is_mount", lambda path: path == saved)
@@ -172,7 +172,7 @@ def test_the_card_states_data_settings_scores_and_licence(translator: Translator
     assert translator.generate_model_card(licence="MIT").data.license == "mit"
     for expected in ("`train.de.gz`", "`train.en.gz`", "`valid.tsv`", "research only", "CC BY 4.0"):
         assert expected in card.text
-    signature = scores.bleu.signature.replace("|", r"\|")  # a bar would begin another column
+    signature = scores.bleu.signature.replace("|", r"\|")  # a bar would start another column
     assert "Of the stored weights, computed in float32:\n\n| test set |" in card.text
     assert f"| test2016 | BLEU | {scores.bleu.value:.2f} | `{signature}` |" in card.text
     parameters = sum(parameter.numel() for parameter in translator.model.parameters())
@@ -207,7 +207,7 @@ def test_validation_scores_are_those_of_the_weights(
     checkpoint.write(run / "model.safetensors", tensors, {"steps": steps})
     Translator.load(run, device="cpu").save_pretrained(tmp_path / "saved")
     assert expected in card_of(tmp_path / "saved").text
-    again = Translator.from_pretrained(tmp_path / "saved", device="cpu")  # what is saved keeps them
+    again = Translator.from_pretrained(tmp_path / "saved", device="cpu")  # they are kept on saving
     again.save_pretrained(tmp_path / "again")
     assert expected in card_of(tmp_path / "again").text
 
@@ -227,7 +227,7 @@ def test_a_line_of_the_log_that_is_not_finished_is_left_out(run: Path) -> None:
 
 
 class FakeApi:
-    """Of huggingface_hub's HfApi, what pushing uses; keeps what was uploaded."""
+    """The part of huggingface_hub's HfApi that pushing uses; keeps uploaded files."""
 
     def __init__(self, token: str | None = None) -> None:
         self.token = token

@@ -1,4 +1,4 @@
-"""What people call in Python and in notebooks: options as keywords, tables, pictures, trainings."""
+"""The interface for Python and notebooks: options as keywords, tables, pictures, trainings."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_training_takes_a_file_values_or_an_experiment(tmp_path: Path) -> None:
 
 
 def test_train_is_a_function() -> None:
-    """So that help, wrappers and process pools know it."""
+    """Help, wrappers and process pools need a function."""
     assert list(inspect.signature(jointnmt.train).parameters) == ["recipe", "out", "settings", "display", "mirror"]
     assert pickle.loads(pickle.dumps(jointnmt.train)) is jointnmt.train
 

@@ -1,4 +1,4 @@
-"""Looking into models: inspections of every family against what the model itself says, next words, comparisons."""
+"""Inspecting models: inspections of every family against the model itself, next words, comparisons."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_entropies_are_of_the_rows(inspection: Inspection) -> None:
 
 
 def test_states_are_those_between_the_layers(translator: Translator, inspection: Inspection) -> None:
-    """The model's layers, called one by one where that is easy, and what `hidden_states` finds elsewhere."""
+    """States of the model's layers, called one by one where that is easy, and by `hidden_states` elsewhere."""
     model = translator.trained
     assert list(inspection.states) == list(model.stacks())
     for name, (layers, _) in model.stacks().items():
@@ -98,7 +98,7 @@ def test_states_are_those_between_the_layers(translator: Translator, inspection:
     else:
         for name, values in zip(("encoder", "decoder"), embedded, strict=True):
             assert inspection.states[name].norm[0] == pytest.approx(values[0].norm(dim=-1).numpy(), rel=1e-5)
-    for state, values in hidden_states(model, batch).items():  # of a last layer, it is after the final norm
+    for state, values in hidden_states(model, batch).items():  # for a last layer, after the final norm
         if state.stack in ("encoder", "prenet") and int(state.layer) < len(model.stacks()[state.stack].layers):
             norms = inspection.states[state.stack].norm[int(state.layer)][:-1]  # the end mark is no piece
             assert norms == pytest.approx(values.norm(dim=-1).numpy(), rel=1e-5)
@@ -219,7 +219,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Translator:
 
 
 def test_the_models_own_translation_is_read_as_the_pieces_that_were_found(letters: Translator) -> None:
-    """They are others than those that its text is segmented into."""
+    """They differ from the pieces that its text is segmented into."""
     found = letters.translations([SOURCE])[0].candidates[0]
     assert letters.segmentation.target.encode(found.text) != list(found.tokens[:-1])
     trace = attend(letters, SOURCE)
@@ -259,7 +259,7 @@ def shipped() -> Translator:
     ("source", "prefix", "likeliest", "others"),
     [
         ("Tom sagte: „Ja.“", "Tom said,", '"', {"but"}),  # not the end, though its first piece is a mere space
-        ("Tom sagte: „Ja.“", 'Tom said, "', "Yes", {"So"}),  # no space stands before it
+        ("Tom sagte: „Ja.“", 'Tom said, "', "Yes", {"So"}),  # no space precedes it
         ("Ich weiß es nicht.", "I don'", "t", {""}),
         ("Sie ist fünfundzwanzig.", "She is twenty-", "five", {"seven"}),
         ("Ich habe Hunger.", "I'm hungry.", "", {"I"}),

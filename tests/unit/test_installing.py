@@ -1,4 +1,4 @@
-"""What installs: the Makefile, and the image for Docker."""
+"""Installation: the Makefile, and the image for Docker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 
 def commands(repository: Path, *arguments: str) -> list[str]:
-    """The lines that make would run, the environment's made anew."""
+    """The lines that make would run, including those that make the environment again."""
     command = ["make", "--dry-run", "--always-make", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_INDEX"}
     done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Joint BPE as papers prepare it: merges counted as merges, what each side has of them, and true case."""
+"""Joint BPE as papers prepare it: the number of merges, the pieces of each side, and true case."""
 
 import json
 import random
@@ -51,7 +51,7 @@ def learnt_merges(segmentation: Segmentation) -> list[Pair]:
 
 
 def merged(word: str, merges: Sequence[Pair]) -> list[str]:
-    """BPE by its definition: of all neighbours those that were learnt first become one, wherever they are."""
+    """BPE by its definition: of all neighbouring pieces, those whose merge was learnt first are joined everywhere."""
     pieces = list(word)
     while True:
         ranks = [merges.index(pair) for pair in pairwise(pieces) if pair in merges]
@@ -66,7 +66,7 @@ def merged(word: str, merges: Sequence[Pair]) -> list[str]:
 
 
 def cut(piece: str, own: frozenset[str], merges: Sequence[Pair]) -> list[str]:
-    """A piece in terms of those that a side has."""
+    """A piece split into those that a side has."""
     if piece in own or len(piece) == 1:
         return [piece]
     left, right = next(pair for pair in merges if "".join(pair) == piece)

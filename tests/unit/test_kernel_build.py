@@ -1,4 +1,4 @@
-"""Building and loading the CPU kernels: what is kept, and that nothing is loaded that others could have put there."""
+"""Building and loading the CPU kernels: cached libraries, and refusal of files that others could have written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ echo compiled >> "$(dirname "$0")/log"
 sleep 0.2
 exec c++ -shared -fPIC -x c++ /dev/null -o "$last"
 """
-"""Makes an empty library in no time, and writes down that it did."""
+"""Makes an empty library at once, and records it."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch, fresh: Path, tmp_path: Path) -> Callable[[], int]:
-    """How often the quick compiler, which takes the place of the real one, has been run."""
+    """Number of runs of the quick compiler, which replaces the real one."""
     compiler = tmp_path / "compiler" / "c++"
     compiler.parent.mkdir()
     compiler.write_text(COMPILER)
@@ -63,7 +63,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch, fresh: Path, tmp_path: Path) -
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every library that is loaded, with its bytes looked at in that moment."""
+    """Every library that is loaded, with its bytes at that moment."""
     paths: list[str] = []
 
     class Watched(ctypes.CDLL):
@@ -95,7 +95,7 @@ def test_the_kernels_are_compiled_once(fresh: Path, caplog: pytest.LogCaptureFix
 def test_a_compiler_may_be_named_with_options(
     fresh: Path, compilations: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which are part of what a library is made with; a program before the compiler is the first word."""
+    """Options are part of a library's inputs; a program before the compiler is the first word."""
     plain, compiler = build.build(), os.environ["CXX"]
     monkeypatch.setenv("CXX", f"{compiler} '-DA=1 2' -m64")
     toolchain = build.Toolchain.here()
@@ -106,7 +106,7 @@ def test_a_compiler_may_be_named_with_options(
 def test_a_compiler_without_openmp_is_told(
     fresh: Path, compilations: Callable[[], int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its kernels use one thread: as long as they are kept, so that the status tells, too."""
+    """Its kernels use one thread, as long as they are kept; so the status reports it, too."""
     compiler = Path(os.environ["CXX"])
     compiler.write_text(COMPILER.replace("for last;", 'case "$*" in *-fopenmp*) exit 1;; esac\nfor last;'))
     build.build()
@@ -116,7 +116,7 @@ def test_a_compiler_without_openmp_is_told(
 
 
 def test_another_compiler_has_kernels_of_its_own(fresh: Path, compilations: Callable[[], int]) -> None:
-    """Also one that tells the same of itself."""
+    """Also a compiler that reports the same version."""
     first, compiler = build.build(), Path(os.environ["CXX"])
     other = compiler.with_name("other")
     other.write_text(compiler.read_text())
@@ -138,7 +138,7 @@ def test_of_what_a_compiler_says_the_error_is_told(fresh: Path, compilations: Ca
 
 @needs_compiler
 def test_what_nobody_needs_any_more_is_deleted(fresh: Path, compilations: Callable[[], int]) -> None:
-    """Left by compilations that were killed, or for other sources and processors, when another library is built."""
+    """Files of killed compilations, or for other sources and processors, when another library is built."""
     fresh.mkdir(parents=True, mode=0o700)
     for name, days in (("old", 100), ("new", 10), ("read", 100)):
         library = fresh / f"kernels-{name}-0.so"
@@ -187,7 +187,7 @@ def empty(path: Path) -> None:
 
 
 def exchange(path: Path) -> None:
-    """For another library, which would load."""
+    """Replace the file by another library, which would load."""
     subprocess.run(["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", path], input=b"int evil;", check=True)
 
 
@@ -319,7 +319,7 @@ def test_a_directory_that_others_can_write_to_is_refused(
 def test_nothing_of_another_user_is_loaded(
     fresh: Path, compilations: Callable[[], int], loaded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same files, seen by somebody else."""
+    """The same files, seen by another user."""
     build.build()
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
@@ -385,7 +385,7 @@ def test_a_cache_that_cannot_be_written_to_is_used_as_it_is(
 
 @needs_compiler
 def test_what_cannot_be_loaded_is_told(fresh: Path, tmp_path: Path) -> None:
-    """Such as from where programs must not run."""
+    """For example on a file system that forbids execution."""
     broken = tmp_path / "kernels-0-0.so"
     broken.write_bytes(b"no library")
     with pytest.raises(ConfigurationError, match=r"cannot be loaded .*XDG_CACHE_HOME.*jointnmt kernels build --force"):
@@ -427,7 +427,7 @@ def test_without_kernels_there_is_a_warning_and_no_more(
     elif trouble == "no home":
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.delenv("HOME", raising=False)
-        monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as of a user that the system does not know
+        monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user that the system does not know
     else:
         (tmp_path / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -442,7 +442,7 @@ def test_without_kernels_there_is_a_warning_and_no_more(
 
 
 def test_a_relative_cache_directory_is_none(fresh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Or what is loaded would depend on where a program is started."""
+    """Otherwise the loaded file would depend on the working directory."""
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert build.cache_directory() == tmp_path / ".cache" / "jointnmt" / "kernels"
@@ -491,7 +491,7 @@ def test_options_of_the_other_action_are_refused(arguments: tuple[str, ...]) -> 
 
 @needs_compiler
 def test_the_status_tells_what_multiplies_in_each_precision() -> None:
-    """As the products themselves decide it."""
+    """It agrees with the choice of the products themselves."""
     code = (
         "import torch; from jointnmt.ops.native.status import kernel_status;"
         "from jointnmt.ops.native.calls import DTYPES;"

@@ -1,4 +1,4 @@
-"""Groups of pieces, and what is measured in them: worked out by hand, or reckoned anew with loops."""
+"""Groups of pieces, and measurements in them: worked out by hand, or computed again with loops."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_similarity_is_the_cosine_of_whole_sentences() -> None:
         cosines.append(layer @ embedded / np.linalg.norm(layer) / np.linalg.norm(embedded))
     assert found(numbers, "similarity", "decoder", "target", "1") == pytest.approx(np.mean(cosines))
     assert found(numbers, "similarity", "embedding", "source", "embedding") == pytest.approx(1)
-    assert not [each for each in numbers if each.measure == "accuracy"]  # there are no probes
+    assert not [each for each in numbers if each.measure == "accuracy"]  # without probes
 
 
 class EvenProbe(Probe):

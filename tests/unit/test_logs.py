@@ -107,7 +107,7 @@ def test_a_line_that_is_being_written_is_no_damage(tmp_path: Path, caplog: pytes
     assert len(read_records(path)) == 1
     RunLog(path, None, 1).close()
     assert not caplog.text
-    path.write_text('{"event": "train", "step": 1}')  # as an editor leaves it
+    path.write_text('{"event": "train", "step": 1}')  # as left by an editor
     logs = RunLog(path, None, 1)
     logs.write("train", 2)
     logs.close()

@@ -11,7 +11,7 @@ from jointnmt.training.loss import cross_entropy_sums, divergence_sum
 
 
 def expected(logits: np.ndarray, gold: np.ndarray, smoothing: float) -> tuple[float, float]:
-    """(1 - e) NLL(gold) + e / V * sum of NLL over the vocabulary, summed over tokens that are no padding."""
+    """(1 - e) NLL(gold) + e / V * sum of NLL over the vocabulary, summed over tokens that are not padding."""
     loss = plain = 0.0
     for row, token in zip(logits.reshape(-1, logits.shape[-1]).astype(np.float64), gold.flatten(), strict=True):
         if token == pad_id:
@@ -67,7 +67,7 @@ def test_half_precision_logits_are_summed_in_float32() -> None:
 
 
 def apart(first: torch.Tensor, second: torch.Tensor, gold: torch.Tensor) -> torch.Tensor:
-    """The mean of KL(p, q) and KL(q, p), summed over tokens that are no padding, in PyTorch's float64."""
+    """The mean of KL(p, q) and KL(q, p), summed over tokens that are not padding, in PyTorch's float64."""
     p, q = first.double().log_softmax(-1), second.double().log_softmax(-1)
     both = (p.exp() * (p - q)).sum(-1) / 2 + (q.exp() * (q - p)).sum(-1) / 2
     return both[gold != pad_id].sum()

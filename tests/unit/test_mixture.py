@@ -1,4 +1,4 @@
-"""Several texts in one training: how often an epoch has their pairs, and the tags before their sources."""
+"""Several texts in one training: the frequency of their pairs in an epoch, and the tags of their sources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pairs_of(sizes: list[int], weights: tuple[float, ...], seed: int, epoch: int
     seed=st.integers(0, 5),
 )
 def test_each_pair_occurs_as_often_as_its_weight_says(sizes: list[int], quarters: list[int], seed: int) -> None:
-    """In each epoch to a pair, and over epochs no pair is ahead of another by more than one turn."""
+    """Exact in each epoch to one pair, and over epochs no pair is ahead of another by more than one turn."""
     texts, weights = np.repeat(np.arange(len(sizes)), sizes), tuple(each / 4 for each in quarters[: len(sizes)])
     total: Counter[int] = Counter()
     for epoch in range(8):
@@ -77,7 +77,7 @@ def test_pairs_are_found_by_their_positions_alone() -> None:
 
 
 def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Two texts with tags, the second with the weight 2.5, as two directions of the same files would be."""
+    """Two texts with tags, the second with weight 2.5, like two directions of the same files."""
     values = tiny_recipe(folder, segmentation={"kind": "bpe", "vocabulary_size": 60, "min_frequency": 1})
     values["data"]["train"] = [
         {"source": "train.de", "target": "train.en", "tag": TAGS[0]},
@@ -153,7 +153,7 @@ def test_a_line_without_a_tag_is_warned_of_once_if_the_model_has_seen_tagged_tex
     assert "without a tag" not in caplog.text
     assert len(list(translator.translate_stream(["<bt> wort1", "wort1", "wort2"]))) == 3
     assert caplog.text.count("without a tag") == 1 and "Text 2 begins without a tag" in caplog.text
-    translator.experiment.data.train[0].__dict__["tag"] = None  # then text without a tag is what it knows, too
+    translator.experiment.data.train[0].__dict__["tag"] = None  # then it also knows text without a tag
     caplog.clear()
     list(translator.translate_stream(["wort1"]))
     assert "without a tag" not in caplog.text

@@ -116,7 +116,7 @@ def test_the_grid_layer_drops_what_the_paper_says() -> None:
 
 
 def test_dropped_attention_weights_are_dropped_along_the_kept_axis() -> None:
-    """A weight is dropped for all places of the axis that attention does not aggregate, or for none of them."""
+    """A weight is dropped for all positions of the axis that attention does not aggregate, or for none."""
     torch.manual_seed(1)
     layer = GridLayer(ReformerBaseConfig(**{**SIZES, "attention_dropout": 0.5})).train()
     weights = torch.ones(2, 7, HEADS, 5, 5)

@@ -1,4 +1,4 @@
-"""Moses tokenisation: tokens as the Moses scripts make them, running text again, and nothing escaped."""
+"""Moses tokenisation: the tokens of the Moses scripts, detokenised text, and nothing escaped."""
 
 import pickle
 
@@ -46,7 +46,7 @@ def test_pickling_for_worker_processes() -> None:
 
 @pytest.mark.parametrize(
     ("language", "text", "expected"),
-    [  # by the rules of normalize-punctuation.perl that are named
+    [  # by the named rules of normalize-punctuation.perl
         ("en", "“Yes” – he said…", '"Yes" - he said...'),  # quotation marks, dash, ellipsis
         ("fr", "«\u00a0Oui\u00a0»\u00a0!", '"Oui"!'),  # French quotation marks, pseudo-spaces
         ("en", 'He said "yes".', 'He said "yes."'),  # English quotation followed by a full stop

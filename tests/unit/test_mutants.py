@@ -1,4 +1,4 @@
-"""The list of mutants fits the code, the tests and the page about it."""
+"""The list of mutants agrees with the code, the tests and its page."""
 
 from __future__ import annotations
 

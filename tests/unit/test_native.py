@@ -1,4 +1,4 @@
-"""The kernels: where PyTorch is left to multiply, and what happens without memory."""
+"""The kernels: products left to PyTorch, and behaviour without memory."""
 
 from __future__ import annotations
 

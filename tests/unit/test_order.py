@@ -1,4 +1,4 @@
-"""Seeded orders without a list: each number once, as if drawn."""
+"""Seeded orders without a list: each number once, as if drawn at random."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ def test_a_position_has_its_number_whatever_else_is_asked_for() -> None:
 
 @pytest.mark.parametrize("make", [FeistelOrder, lambda size, seed: np.random.default_rng(seed).permutation(size).take])
 def test_numbers_are_where_a_shuffle_would_have_them(make: Callable[..., Callable[..., np.ndarray]]) -> None:
-    """Of a shuffle the same is true: what is asked here is not too much."""
+    """A shuffle also satisfies it, so the test is not too strict."""
     size = 2**14 + 2**13
     positions = np.arange(size)
     for seed in range(20):
@@ -45,7 +45,7 @@ def test_numbers_are_where_a_shuffle_would_have_them(make: Callable[..., Callabl
 def test_orders_of_two_seeds_have_nothing_in_common() -> None:
     places = np.arange(50_000)
     one, other = (FeistelOrder(50_000, [1, epoch])(places) for epoch in (0, 1))
-    assert (one == other).sum() < 10  # of a shuffle: one on average
+    assert (one == other).sum() < 10  # for a shuffle: one on average
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.02
 
 

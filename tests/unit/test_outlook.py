@@ -1,4 +1,4 @@
-"""What a training says before its first update and after its last, and that patience leaves the warm-up alone."""
+"""Messages of a training before its first update and after its last; and patience does not count the warm-up."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_validations_of_the_warm_up_are_not_stale() -> None:
 
 
 def never_better(folder: Path) -> Experiment:
-    """A training that a huge rate makes worse from its first validation on, with a warm-up of seven updates."""
+    """A training that a huge rate makes worse after its first validation, with a warm-up of seven updates."""
     changes: dict[str, Any] = {"training__schedule": {"warmup_steps": 7, "initial_rate": 2.0, "peak_rate": 2.0}}
     changes |= {"training__max_updates": 30, "validation": {"every_updates": 1, "bleu_every": 0, "patience": 2}}
     return Experiment.parse(tiny_recipe(folder, **changes), origin="test")
@@ -166,5 +166,5 @@ def test_a_model_that_has_learnt_nothing_says_so_and_one_that_has_does_not(
         if name == "bad":
             for words in ("learnt next to nothing", "its perplexity", "how frequent each piece is", "warm-up of 30"):
                 assert words in last.message
-    shutil.rmtree(tmp_path / "good" / "validation")  # read again by the same command: it needs nothing that may be gone
+    shutil.rmtree(tmp_path / "good" / "validation")  # read again: it needs nothing that may have been deleted
     train(Experiment.parse(recipe, origin="test"), tmp_path / "good", NoDisplay())

@@ -1,4 +1,4 @@
-"""Layers of one's own: what a subclass, a hook or an adapter computes is computed, whatever is fused elsewhere."""
+"""Custom layers: subclasses, hooks and adapters take effect, whatever is fused elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TARGET = torch.tensor([[1, 5, 6, 7, 9], [1, 12, 30, 5, 8]])
 
 
 class Twice(Linear):
-    """A linear layer that is not what its weights say."""
+    """A linear layer that computes something else than its weights imply."""
 
     def forward(self, x: Tensor | Normed) -> Tensor:
         return 2 * super().forward(x)
@@ -40,7 +40,7 @@ class RootMeanSquare(LayerNorm):
 
 
 class Adapter(nn.Module):
-    """A layer around a layer, as those of low rank are."""
+    """A layer around a layer, like low-rank adapters."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def logits_of(model: TranslationModel) -> Tensor:
 
 
 def changed(model: TranslationModel, kind: type[nn.Module], change: Callable[[nn.Module], nn.Module]) -> int:
-    """Exchange every layer of exactly this kind; the number of those."""
+    """Replace every layer of exactly this kind; returns their number."""
     places = [
         (parent, name) for parent in model.modules() for name, child in parent.named_children() if type(child) is kind
     ]
@@ -80,7 +80,7 @@ def as_class(kind: type[nn.Module]) -> Callable[[nn.Module], nn.Module]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_linear_layers_of_any_kind_are_called(family: str) -> None:
-    """A subclass, an adapter and one with a hook that double every result are layers with doubled weights."""
+    """A subclass, an adapter and a hook that double every result equal layers with doubled weights."""
 
     def hooked(layer: nn.Module) -> nn.Module:
         layer.register_forward_hook(lambda _, __, result: 2 * result)
@@ -101,7 +101,7 @@ def test_linear_layers_of_any_kind_are_called(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_norms_of_any_kind_are_called(family: str) -> None:
-    """Also one that is no layer norm at all."""
+    """Also one that is not a layer norm at all."""
     own, pytorch = model_of(family), model_of(family)
     number = changed(own, LayerNorm, as_class(RootMeanSquare))
     assert changed(pytorch, LayerNorm, lambda norm: nn.RMSNorm(norm.normalized_shape, norm.eps)) == number > 3
@@ -119,13 +119,13 @@ def test_a_pruned_model_learns(family: str) -> None:
     for module in [*model.modules()]:
         if type(module) is Linear:
             prune.l1_unstructured(module, "weight", amount=0.5)
-    for _ in range(2):  # pruning multiplies by its mask anew, in a hook
+    for _ in range(2):  # pruning multiplies by its mask again, in a hook
         model(SOURCE, TARGET).logsumexp(-1).sum().backward()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hooks_are_called_in_search(family: str) -> None:
-    """Where positions would be replayed."""
+    """In search, positions would otherwise be replayed."""
     model = prepare_for_inference(model_of(family), "float32")
     for _ in range(3):
         before = translations(model)

@@ -1,4 +1,4 @@
-"""The parts of a trained model are bound to each other: what was changed or swapped is refused by its name."""
+"""The parts of a trained model are bound to each other: changed or swapped parts are refused by name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def edit(path: Path, change: Change) -> None:
-    """Change the values of a YAML or JSON file, and keep its form."""
+    """Change values of a YAML or JSON file, and keep its format."""
     values = yaml.safe_load(path.read_text())
     change(values)
     if path.suffix == ".json":
@@ -110,7 +110,7 @@ def test_a_changed_segmentation_is_refused(run: Path, name: str, change: Change)
 
 
 def write_bpe_run(run: Path, text: str) -> TrainingDirectory:
-    """A run whose vocabulary is of byte-pair encoding, of some text."""
+    """A run with a vocabulary of byte-pair encoding, learnt from some text."""
     config = SegmentationConfig(vocabulary_size=20, min_frequency=1)
     trained = experiment(segmentation=config.plain())
     write_run(run, segmentation=config.plain())
@@ -145,7 +145,7 @@ def test_a_configuration_that_was_cut_is_refused_wherever_it_was_cut(run: Path) 
         (run / "experiment.yaml").write_text("".join(lines[:count]))
         with pytest.raises(ModelError, match=r"experiment\.yaml"):
             load_run(run, "cpu")
-    (run / "experiment.yaml").write_text("".join(lines).rstrip())  # an editor's doing
+    (run / "experiment.yaml").write_text("".join(lines).rstrip())  # as editors do
     load_run(run, "cpu")
 
 
@@ -267,7 +267,7 @@ def test_given_checkpoints_are_of_the_run_and_each_given_once(run: Path, tmp_pat
 
 
 def test_an_average_made_by_hand_is_not_what_a_training_has_chosen(run: Path) -> None:
-    """So that the training makes its own again, even of the same checkpoints."""
+    """The training makes its own again, even from the same checkpoints."""
     model, directory = run / "model.safetensors", TrainingDirectory(run)
     average_into(model, [model, model])
     assert not directory.holds_result_of(checkpoint.read_values(model)["steps"])
@@ -318,7 +318,7 @@ def test_nothing_is_allocated_for_a_model_that_its_weights_are_not_of(
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["transformer", "reformer-fast"])
 def test_comparing_with_the_configuration_costs_no_imports(tmp_path: Path, family: str) -> None:
-    """Random values on the meta device would have torch import sympy, for a second."""
+    """Random values on the meta device would make torch import sympy, which takes a second."""
     shortcuts = {"kind": "fusion"}
     model = {"family": family, "embed_dim": 8, "num_heads": 2, "ffn_dim": 8, "shortcuts": shortcuts}
     run = write_run_of(tmp_path / "run", Experiment.parse({**experiment().plain(), "model": model}, "test"))
@@ -328,7 +328,7 @@ def test_comparing_with_the_configuration_costs_no_imports(tmp_path: Path, famil
 
 
 def test_checkpoints_of_another_training_are_not_averaged(tmp_path: Path) -> None:
-    """Of the same model and segmentation: they fit, and the average would be of no training."""
+    """Checkpoints of the same model and segmentation fit, but their average would belong to no training."""
     runs = [write_run(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
     one, two = (run / "model.safetensors" for run in runs)
     with pytest.raises(ModelError, match=r"a checkpoint of another training: seed: 2 -> 1"):
@@ -345,7 +345,7 @@ TOLD: dict[str, tuple[Any, Any, bool]] = {
     "no weights of texts": ({"seed": 1}, {"seed": 1, "weights": [2.0, 1.0]}, False),
     "the same weights of texts": ({"weights": [2.0, 1.0]}, {"weights": [2.0, 1.0]}, True),
 }
-"""What two checkpoints tell of their training, and whether it may be the same one."""
+"""Records of their training in two checkpoints, and whether it may be the same one."""
 
 
 @pytest.mark.parametrize(("one", "other", "same"), TOLD.values(), ids=TOLD)

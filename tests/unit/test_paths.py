@@ -1,4 +1,4 @@
-"""Path lengths and relative speeds: what the models show, and what is made of the measured machines."""
+"""Path lengths of the models, and relative speeds from the measured machines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_paths_are_those_of_table_1(family: str, layers: int, of_source: int, of
 
 
 def test_paths_follow_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no layer but the second attends along the source, source and target meet there."""
+    """If only the second layer attends, source and target meet there."""
 
     def self_attention(self: Any, name: str, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         attended = Reference.self_attention(self, name, x, *args, **kwargs)

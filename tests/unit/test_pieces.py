@@ -1,4 +1,4 @@
-"""Pieces as `tokenizers`, which learns the vocabularies, finds them, and files that are no vocabulary."""
+"""Pieces equal to those of `tokenizers`, which learns the vocabularies, and files that are not a vocabulary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "word, lower case": {"kind": "word", "lowercase": True},
 }
 LETTERS = "aabbcde ΣσςİIßÄäö\u0308\u0301.,!?+$«»„“—–…_▁<>unkpad/s|0123한글字\u200d🙂"
-"""Few letters, so that texts share words and pieces; with what case, composition and punctuation do oddly."""
+"""Few letters, so that texts share words and pieces; with odd cases of case, composition and punctuation."""
 
 
 @cache
@@ -36,14 +36,14 @@ def learnt(name: str) -> Segmenter:
     with lzma.open(corpus, "rt", encoding="utf-8") as file:
         lines = [line.rstrip("\n").replace("\t", " ") for line in file][:600]
     made_up = [LETTERS[i:] + LETTERS[:i] for i in range(len(LETTERS))]
-    # Without 한: a letter that is unknown.
+    # Without 한, as an unknown letter.
     text = [*lines, *(line.replace("한", "") for line in made_up)]
     config = SegmentationConfig.model_validate({"vocabulary_size": 400, **CONFIGURATIONS[name]})
     return Segmentation.train(config, text, text, "de", "en").source
 
 
 def by_the_library(segmenter: Segmenter, texts: list[str]) -> list[list[int]]:
-    """The ids that `tokenizers` finds with all its steps; it is given text without white space of other kinds."""
+    """The ids of `tokenizers` with all its steps, for text whose only white space is plain spaces."""
     tokenizer = Tokenizer.from_str(segmenter.to_json())
     return [each.ids for each in tokenizer.encode_batch([" ".join(text.split()) for text in texts])]
 
@@ -77,7 +77,7 @@ def test_the_time_of_a_long_word_grows_with_its_length_alone(name: str) -> None:
 
 
 def test_a_vocabulary_is_laid_out_as_by_the_library_and_stored_at_less_than_half_the_size() -> None:
-    """Stores of segmented text and results are named after it."""
+    """Stores of segmented text and results are named by it."""
     for name in CONFIGURATIONS:
         text = learnt(name).to_json()
         assert text == Tokenizer.from_str(text).to_str(pretty=True)

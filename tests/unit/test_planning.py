@@ -1,4 +1,4 @@
-"""What is held out, what is expected, and the recipe's text."""
+"""Held-out text, expected values, and the text of the recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jointnmt.planning.sizing import CorpusCounts, Machine, plan
 
 
 def digests(pairs: int, sentences: int, seed: int = 1) -> np.ndarray:
-    """Pairs of which many share a sentence."""
+    """Pairs many of which share a sentence."""
     return np.random.default_rng(seed).integers(0, sentences, (pairs, 2)).astype(np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that come with the package: the right ones for each processor, and no compiler is needed for them."""
+"""Kernels in the package: the right ones for each processor, without a compiler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_processor_has_its_kind(processor: str) -> None:
 
 @pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A package with kernels for this processor: those that are compiled here."""
+    """A package with kernels for this processor, compiled here."""
     monkeypatch.setattr(prebuilt, "FOLDER", tmp_path)
     monkeypatch.delenv("CXX", raising=False)
     kind, own = prebuilt.kind_of(build.processor()), library()

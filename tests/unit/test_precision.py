@@ -1,4 +1,4 @@
-"""`training.precision: auto`: what is measured, what is chosen, and that a RUN keeps it."""
+"""`training.precision: auto`: measuring, choice, and that a RUN keeps it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def recipe(folder: Path, precision: str) -> Experiment:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
-    """Have the measuring give these rates, after the updates that it makes."""
+    """Replace the measured rates by these, after the updates of measuring."""
     measure = speed.measure_rates
     monkeypatch.setattr(speed, "measure_rates", lambda trainers, seconds: measure(trainers, 0.0) and rates)
 
@@ -66,7 +66,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
 def test_a_training_is_that_of_the_chosen_precision(
     chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To the bit: what was measured leaves nothing behind."""
+    """Equal to the bit: measuring has no effect."""
     caplog.set_level("INFO")
     train(recipe(tmp_path, chosen), tmp_path / "explicit", NoDisplay())
     measured(monkeypatch, **{"float32": 2000.0, "bfloat16": 1000.0, chosen: 3000.0})

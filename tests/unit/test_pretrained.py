@@ -1,4 +1,4 @@
-"""The models that come with the repository: small, complete, with a card, and of use at once."""
+"""The models in the repository: small, complete, with a card, and usable at once."""
 
 from __future__ import annotations
 

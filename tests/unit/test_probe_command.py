@@ -1,4 +1,4 @@
-"""`jointnmt probe`: what it writes, that it goes on after an interruption, and what it refuses."""
+"""`jointnmt probe`: output, resumption after an interruption, and refusals."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def write_text(path: Path, lines: list[list[str]]) -> None:
 
 @pytest.fixture(autouse=True)
 def sketches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw pictures without their content, which takes most of the time."""
+    """Draw pictures without content, which takes most of the time."""
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **options: Path(path).write_bytes(b"picture"))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Training and validation text, three runs, one of each family, and held-out text with tags."""
+    """Training and validation text, three runs, one for each family, and held-out text with tags."""
     made = tmp_path_factory.mktemp("made")
     for side, words in (("de", SOURCE_WORDS), ("en", TARGET_WORDS)):
         write_text(made / f"train.{side}", [words[:n] for n in range(2, 8)])
@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(made: Path, tmp_path: Path) -> Path:
-    """A copy of what is `made`."""
+    """A copy of the folder `made`."""
     return shutil.copytree(made, tmp_path / "folder")
 
 
@@ -134,14 +134,14 @@ def test_the_command_writes_figures_and_numbers_of_every_family(folder: Path) ->
     assert names == {"probe.json", *(f"{topic}.{ending}" for topic in topics for ending in ("csv", "png"))}
     by_class = sizes_of_groups(folder / "out" / "accuracy-source-by-class.csv")
     assert by_class == {"NOUN": 4, "VERB": 1, "ADJ/ADV": 2, "OTHER": 2}
-    # The first seven source words stand in 6, 6, 5, 4, 3, 2 and 1 of the training lines, the others in none.
+    # The first seven source words occur in 6, 6, 5, 4, 3, 2 and 1 of the training lines, the others in none.
     by_frequency = sizes_of_groups(folder / "out" / "accuracy-source-by-frequency.csv")
     held_out = {"1 (1)": 2, "2 (2)": 2, "3 (3)": 1, "4 (4)": 0, "5 (5)": 1, "6 (6)": 0, "7 (6)": 1, "unseen": 2}
     assert by_frequency == {**held_out, "8 (none)": 0, "9 (none)": 0, "10 (none)": 0}
 
 
 def sizes_of_groups(file: Path) -> dict[str, int]:
-    """Of the encoder's pieces, or words."""
+    """Sizes of groups of the encoder's pieces, or words."""
     with file.open() as stream:
         rows = [row for row in csv.DictReader(stream) if row["stack"] == "encoder"]
     return {row["group"]: int(next(value for key, value in row.items() if key.startswith("size"))) for row in rows}
@@ -218,9 +218,9 @@ def test_tags_hide_no_known_pair_and_are_no_pieces(folder: Path) -> None:
     facts = json.loads((folder / "out" / "probe.json").read_text())["tagged"]
     assert facts["held_out"] == counts_of_held_out(1, known=2)
     sizes = {each["value"]["size"] for each in facts["measured"] if each["measure"] == "accuracy"} - {0}
-    assert max(sizes) == 4  # words, as in the lines, and no tag
+    assert max(sizes) == 4  # words as in the lines, without tag
     bins = [each["value"]["bucket"] for each in facts["measured"] if each["grouping"] == "frequency"]
-    assert "8 (none)" in bins  # seven words occur, and no tag
+    assert "8 (none)" in bins  # seven words occur, without tag
 
 
 def write_tagged_run(folder: Path) -> None:
@@ -236,7 +236,7 @@ def write_tagged_run(folder: Path) -> None:
 
 
 def test_texts_that_have_changed_since_the_training_are_refused(folder: Path) -> None:
-    """Of runs whose last state knows them."""
+    """For runs whose last state records them."""
     run = RunDirectory(folder / "reformer-fast")
     data = run.read_experiment().data.model_copy(update={"root": folder})
     run.write_experiment(run.read_experiment().model_copy(update={"data": data}))

@@ -1,4 +1,4 @@
-"""Probes: they learn what is there to learn, stop, and go on from their files as if nothing had happened."""
+"""Probes: they learn planted information, stop, and resume from their files without a difference."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_pieces_are_recovered_from_embeddings() -> None:
 
 
 def planted_model() -> TranslationModel:
-    """Every piece has a feature of its own, which its own state has in every layer, and no other state has."""
+    """Every piece has a feature of its own, in its own state in every layer, and in no other state."""
     model = small_model()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -103,7 +103,7 @@ def planted_model() -> TranslationModel:
 
 
 def test_pieces_of_both_sides_are_found_where_they_are_planted() -> None:
-    """A probe that reads the planted features is always right: of each piece at its own place, not at the next one."""
+    """A probe that reads the planted features is always right about the piece at a position, not about the next one."""
     model, pairs = planted_model(), [*sentence_pairs(30, seed=4)]
     probe = Probe(WIDTH, VOCABULARY, ProbeConfig(), torch.Generator())
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_probes_of_both_sides_learn_what_is_planted(state: State) -> None:
 
 
 def test_dropout_of_a_probe_leaves_out_features_while_it_learns_and_only_then() -> None:
-    """What an update does not see, it does not change: half of the hidden layer, another half each time."""
+    """An update does not change features that it does not see: half of the hidden layer, another half each time."""
     (training,) = trainings_of(task(dropout=0.5), LAYER)
     probe, ids = training.probe, torch.tensor([5])
     with torch.no_grad():
@@ -231,7 +231,7 @@ def test_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path: Path) -> N
 
     with pytest.raises(KeyboardInterrupt):
         train_probes(task(), tmp_path / "parts", interrupting)
-    # One of the files is a round behind, as if the interruption had come while files were written.
+    # One of the files is a round behind, as after an interruption during writing.
     behind, ahead = tmp_path / "parts" / f"{LAYER}.safetensors", task(max_rounds=1)
     behind.unlink()
     train_round((late := trainings_of(task(), LAYER)), ahead.model, ahead.train, ahead.stop)

@@ -1,4 +1,4 @@
-"""What is wrong with parallel text: each problem is found, with its lines, and nothing else is."""
+"""Problems of parallel text: each one is found, with its lines, and nothing else."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_everything_that_is_wrong_with_a_table_is_found_at_once(tmp_path: Path) 
 
 @pytest.mark.parametrize("every", [2, 7, len(PAIRS)])
 def test_pairs_that_stand_the_wrong_way_round_are_found(tmp_path: Path, every: int) -> None:
-    """Half of them, some, and a long one alone."""
+    """Half of the lines, some, and a single long one."""
     turned = [number % every == every - 1 for number in range(len(PAIRS))]
     pairs = [pair[::-1] if turn else pair for pair, turn in zip(PAIRS, turned, strict=True)]
     (checked,) = check_texts(gather_texts([table(tmp_path / "mine.tsv", pairs)]), (GERMAN, ENGLISH))
@@ -95,7 +95,7 @@ def test_a_clean_copy_has_the_good_pairs_and_an_account_of_the_others(tmp_path: 
 
 @pytest.mark.slow
 def test_no_false_alarms_on_the_bundled_corpus(tmp_path: Path) -> None:
-    """Of all 166,136 pairs, 3 have an odd ratio of lengths, and are no good translations; here are fewer of them."""
+    """3 of all 166,136 pairs have an odd ratio of lengths, and are bad translations; this is a part of the pairs."""
     folder = BUNDLED / "tatoeba-de-en"
     with lzma.open(folder / "train.tsv.xz") as lines:
         (tmp_path / "train.tsv").write_bytes(b"".join(islice(lines, 0, None, 10)))
@@ -117,7 +117,7 @@ def feature_pair(pairs: list[tuple[str, str]]) -> list[np.ndarray]:
 @pytest.mark.parametrize("order", ["sorted", "random"])
 @pytest.mark.parametrize("shift", [1, -1, 2])
 def test_a_shifted_block_is_found_to_within_a_few_lines(order: str, shift: int) -> None:
-    """In the order of the bundled corpus, by length, lengths say nothing."""
+    """In the order of the bundled corpus, by length, lengths give no information."""
     pairs = bundled("valid", 2000)
     pairs.sort(key=lambda pair: len(pair[0])) if order == "sorted" else random.Random(2).shuffle(pairs)
     assert shifted_blocks(*feature_pair(pairs))[0] == []
@@ -144,7 +144,7 @@ def test_text_that_does_not_belong_together(tmp_path: Path) -> None:
 
 
 def test_each_part_is_compared_with_the_parts_before_which_it_is_measured(tmp_path: Path) -> None:
-    """A copy within a part is a duplicate; of what is in two parts, the one that measures keeps it."""
+    """A copy within a part is a duplicate; of pairs in two parts, the part for measuring keeps them."""
     train, valid, test = PAIRS[:200], PAIRS[200:240], PAIRS[240:280]
     given = {"train": [*train, valid[0], test[0], train[7]], "valid": [*valid, test[1]], "test": test}
     checked = check(*(table(tmp_path / f"{part}.tsv", pairs) for part, pairs in given.items()))
@@ -311,7 +311,7 @@ def test_codes_within_sentences_are_no_text(tmp_path: Path) -> None:
 
 
 def write_many_languages(path: Path, pairs: list[tuple[str, str]]) -> None:
-    """A translation memory with German, English and French, or what stands for it."""
+    """A translation memory with German, English and French, or an equivalent."""
     units = "".join(
         f'<tu><tuv xml:lang="de"><seg>{a}</seg></tuv><tuv xml:lang="en"><seg>{b}</seg></tuv>'
         f'<tuv xml:lang="fr-CA"><seg>Une phrase, numéro {number}.</seg></tuv></tu>'
@@ -372,7 +372,7 @@ def test_other_xml_is_no_translation_memory(name: str, content: str, tmp_path: P
 
 
 def test_corpora_whose_names_have_both_languages_belong_together_by_their_endings(tmp_path: Path) -> None:
-    """As those of OPUS."""
+    """For example those of OPUS."""
     files = [tmp_path / f"{name}.de-en.{code}" for name in ("A", "B") for code in ("de", "en")]
     for path in files:
         path.write_text("x\n", encoding="utf-8")
@@ -392,7 +392,7 @@ def write_xliff(path: Path, pairs: list[tuple[str, str]]) -> None:
 
 
 def write_kind(folder: Path, kind: str) -> list[Path]:
-    """The sentences in files of a kind."""
+    """The sentences in files of a format."""
     pairs, path = PAIRS[:50], folder / f"mine.{kind}"
     if kind == "lines":
         paths = [folder / "mine.de", folder / "mine.en"]
@@ -452,7 +452,7 @@ def test_encodings_that_differ_in_the_letters_at_hand_are_both_named(tmp_path: P
 
 
 def test_quotes_of_a_table_that_do_not_end_cost_their_line_alone(tmp_path: Path) -> None:
-    """Numbers of lines are those of the file, whatever has line breaks."""
+    """Line numbers are those of the file, whatever contains line breaks."""
     path = tmp_path / "a.csv"
     good = [f'"Ein, Wort ""{number}""\noder zwei.","One, word {number}."\n' for number in range(20)]
     path.write_text(
@@ -482,7 +482,7 @@ def test_several_texts_are_turned_the_same_way(tmp_path: Path) -> None:
 
 
 def test_sides_that_look_alike_stay_as_they_are_said(tmp_path: Path) -> None:
-    """Both are taken for English: exchanging them would agree with no more of what is said."""
+    """Both sides are detected as English, so swapping them would agree no better with the given languages."""
     pairs = [(f"{b} Is it so?", b) for _, b in PAIRS[:50]]
     texts, _ = settle_languages(gather_texts([table(tmp_path / "a.tsv", pairs)]), source="pcm", target="en")
     assert [(pair.source, pair.target) for pair in texts[0].pairs()] == pairs
@@ -547,7 +547,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
 
 
 def test_the_language_of_short_lines_is_told_by_several_together(tmp_path: Path) -> None:
-    """A corpus that is sorted by length begins so."""
+    """A corpus sorted by length begins like this."""
     german = ["Geh weg!", "Ich auch.", "Komm her!", "Wer ist da?", "Das ist gut.", "Wir sind müde."] * 10
     english = ["Go away!", "Me too.", "Come here!", "Who is it?", "This is good.", "We are tired."] * 10
     path = table(tmp_path / "short.tsv", list(zip(german, english, strict=True)))
@@ -566,7 +566,7 @@ def test_wide_encodings_are_known_by_their_mark(tmp_path: Path, encoding: str, s
 
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "utf_16_be", "UTF-32-LE"])
 def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encoding: str) -> None:
-    """And a letter of them that is none is counted: here a surrogate by itself."""
+    """Invalid characters in them are counted: here a single surrogate."""
     lines = ["Grüße", "Ende\ud800"]
     (tmp_path / "a.de").write_bytes("".join(f"{line}\r\n" for line in lines).encode(encoding, "surrogatepass"))
     (tmp_path / "a.en").write_text("Regards\nEnd\n", encoding="utf-8")
@@ -577,7 +577,7 @@ def test_wide_encodings_without_a_mark_are_read_if_named(tmp_path: Path, encodin
 
 
 def test_bytes_of_utf_16_that_are_no_text_are_counted_and_left_out(tmp_path: Path) -> None:
-    """A replacement character in the text itself is another matter: a letter that was garbled before."""
+    """A replacement character in the text itself is different: a letter that was garbled before."""
     content = "Grüße\nBis bald \ufffd\nEnde\nNull\0\n".encode("utf-16")
     end = content.index("Ende".encode("utf-16-le"))
     (tmp_path / "a.de").write_bytes(content[:end] + b"\x00\xd8" + content[end:] + b"x")
@@ -664,7 +664,7 @@ def test_lines_without_counterpart_are_shown_and_kept(tmp_path: Path) -> None:
     (finding,) = quality_report([checked], (GERMAN, ENGLISH)).texts[0].findings
     assert (finding.problem, finding.count) == ("no-counterpart", 2)
     assert (finding.examples[0].source, finding.examples[0].target) == (PAIRS[598][0], "(no counterpart)")
-    assert not checked.lengths[598:].any() and not checked.words[598:].any()  # no part of what pairs are compared with
+    assert not checked.lengths[598:].any() and not checked.words[598:].any()  # no part of the compared texts
     write_clean([checked], tmp_path / "clean", ("de", "en"))
     assert PAIRS[599][0] in (tmp_path / "clean" / REMOVED).read_text(encoding="utf-8")
 
@@ -746,7 +746,7 @@ def test_control_characters_are_unreadable_unless_they_are_of_garbled_letters(so
 
 def test_sentences_are_comparable_but_for_case_punctuation_and_composition() -> None:
     assert comparable("Für Ávila!") == comparable(unicodedata.normalize("NFD", "für ávila"))
-    assert comparable("ฉันเห็นเสือ") != comparable("ฉันเห็นเสื้อ")  # a tiger, a shirt: the tone alone differs
+    assert comparable("ฉันเห็นเสือ") != comparable("ฉันเห็นเสื้อ")  # a tiger, a shirt: only the tone differs
     assert comparable("वह दिन आया") != comparable("वह दान आया")
 
 

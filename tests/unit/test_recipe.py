@@ -1,4 +1,4 @@
-"""Recipes: what they extend, where their paths lead, what another family drops, and which languages there are."""
+"""Recipes: extension, paths, settings that another family drops, and languages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def texts(name: str) -> list[dict[str, str]]:
 
 
 def places(recipe: Path, *settings: str) -> dict[str, str]:
-    """Where the first source file of each text is."""
+    """Path of the first source file of each text."""
     config = Experiment.load(recipe, settings).data
     return {
         which: str(config.place(text).files[0]) for which in ("train", "validation") for text in getattr(config, which)
@@ -163,7 +163,7 @@ def test_recipes_are_listed_and_printed(
     monkeypatch.chdir(tmp_path)
     caplog.set_level("INFO")
     listed = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["recipes"])
-    assert not caplog.records  # a list of recipes takes none of them
+    assert not caplog.records  # none of them is in a list of recipes
     assert listed.exit_code == 0 and all(name in listed.output for name in names())
     assert "The Transformer baseline." in listed.output
     one = CliRunner().invoke(app, ["recipes", "tatoeba/de-en-transformer"])
@@ -175,7 +175,7 @@ def test_recipes_are_listed_and_printed(
 
 
 def test_files_of_a_text_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the package, in the working directory, or where another recipe lies: each by its own name."""
+    """In the package, in the working directory, or beside another recipe, each by its own prefix."""
     monkeypatch.chdir(tmp_path)
     bundled = "package:corpora/tatoeba-de-en/train.tsv.xz"
     (tmp_path / "recipes").mkdir()

@@ -1,4 +1,4 @@
-"""Records that are kept: the same after an interruption as without one."""
+"""Kept records: the same after an interruption as without one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def counting(started: list[int], total: int = 8, stop: int | None = None, fact: str = "fact") -> CachedTask:
-    """CachedTask whose records are numbers; it notes where it is started, and may be interrupted."""
+    """CachedTask whose records are numbers; it records where it starts, and may be interrupted."""
 
     def compute(start: int) -> Iterator[Record]:
         started.append(start)
@@ -47,13 +47,13 @@ def test_only_records_that_are_not_there_are_computed(run: Path) -> None:
     assert told[-1] == ("run: counting", 7, 8)
     (file,) = (run.parent / "cache" / "measured").glob("*.jsonl")
     with file.open("a") as stream:
-        stream.write('{"number": 7, "sta')  # as a killed process leaves it
+        stream.write('{"number": 7, "sta')  # as left by a killed process
     told.clear()
     records = keep(counting(started))
     assert [record["number"] for record in records] == [*range(8)]
     assert [record["start"] for record in records] == [0] * 7 + [7]
     assert started == [0, 7]
-    assert [done for _, done, _ in told] == [7, 8]  # where it begins, so that the first one is timed
+    assert [done for _, done, _ in told] == [7, 8]  # at its start, so that the first one is timed
     assert keep(counting(started)) == records
     assert started == [0, 7]
     keep(counting(started, fact="another"))
@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written_is_named(run: Path) -> None:
 
 
 def test_an_error_of_the_computation_is_its_own(run: Path) -> None:
-    """The cache has nothing to do with it, so it is not named."""
+    """The error does not concern the cache, so it is not named."""
 
     def compute(start: int) -> Iterator[Record]:
         yield {"number": start}

@@ -29,7 +29,7 @@ COMPATIBLE = {"emelin_compatible": True, "attention_bias": False}
 
 
 def shortcuts() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every kind of shortcuts at every set of places that differs in what is computed, by family."""
+    """Every kind of shortcuts at every set of places with a computation of its own, by family."""
     places = {
         "transformer": [None, ("encoder",), ("decoder",), ("cross",), ("encoder", "decoder", "cross")],
         "reformer-base": [None, ("source",), ("target",)],
@@ -78,7 +78,7 @@ every_configuration = pytest.mark.parametrize("config", list(configurations()), 
 
 
 def moved(config: ModelConfig, dtype: torch.dtype, distance: float = 0.2) -> TranslationModel:
-    """With weights that no norm, bias, gate or mask can hide behind."""
+    """A model whose weights are moved, so that an error in any norm, bias, gate or mask shows."""
     model = build_model(config, VOCABULARY, VOCABULARY).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -87,7 +87,7 @@ def moved(config: ModelConfig, dtype: torch.dtype, distance: float = 0.2) -> Tra
 
 
 def logits_and_gradients(model: TranslationModel) -> tuple[Tensor, dict[str, Tensor]]:
-    """For sentences of different lengths on both sides; padded target positions are compared, too."""
+    """Results for sentences of different lengths on both sides, padded target positions included."""
     model.zero_grad()
     logits = model(sources((5, 3, 6)), target_inputs((4, 6, 2)))
     logits.tanh().square().sum().backward()
@@ -97,7 +97,7 @@ def logits_and_gradients(model: TranslationModel) -> tuple[Tensor, dict[str, Ten
 
 @every_configuration
 def test_models_have_the_values_and_gradients_of_the_reference_in_float64(config: ModelConfig) -> None:
-    """To what positions are rounded by: the models keep them in float32."""
+    """Equal up to the rounding of position encodings, which the models keep in float32."""
     model = moved(config, torch.float64)
     reference = Reference(config, model.state_dict())
     logits, gradients = logits_and_gradients(model)
@@ -113,7 +113,7 @@ def test_models_have_the_values_and_gradients_of_the_reference_in_float64(config
 
 @every_configuration
 def test_models_have_the_values_and_gradients_of_the_reference_in_float32(config: ModelConfig) -> None:
-    """Where there are kernels for the CPU, by these; sizes are multiples of 16, which they ask for."""
+    """By the CPU kernels if there are any; sizes are multiples of 16, as they require."""
     config = config.model_copy(update={"embed_dim": 32, "ffn_dim": 48})
     model = moved(config, torch.float32, distance=0.1)
     exact = Reference(config, {key: weight.double() for key, weight in model.state_dict().items()})
@@ -138,7 +138,7 @@ def test_the_reference_translates_as_the_models_do(family: str, settings: dict[s
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_models_are_about_as_exact_as_the_reference_in_bfloat16(family: str) -> None:
-    """Both against float32, over several draws: the models keep states of the grid in bfloat16, too."""
+    """Both compared with float32, over several draws; the models also keep states of the grid in bfloat16."""
     config = FAMILIES[family][0](**{**DEPTHS[family], "embed_dim": 32, "ffn_dim": 48})
     errors = torch.zeros(2)
     for seed in range(8):
@@ -155,7 +155,7 @@ def test_models_are_about_as_exact_as_the_reference_in_bfloat16(family: str) -> 
     assert errors[0] <= 1.5 * errors[1]
 
 
-# The equations of tests/support/equations.py share nothing with the reference but the names of weights.
+# The equations of tests/support/equations.py share only the names of weights with the reference.
 
 SENTENCE, TRANSLATION = torch.tensor([[5, 9, 4, 16, 2]]), torch.tensor([[1, 7, 7, 12]])
 

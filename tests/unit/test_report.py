@@ -1,4 +1,4 @@
-"""`jointnmt report`: the page and what it says, measuring that goes on after an interruption, marked differences."""
+"""`jointnmt report`: the page and its text, measuring that resumes after an interruption, marked differences."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_log(run: Path) -> None:
 
 
 def write_folder(folder: Path, shortest: int = 2) -> None:
-    """Two runs, `first` and `a<b`, with the training text of the first alone, and texts to report on.
+    """Two runs, `first` and `a<b`, with the training text of only the first, and texts to report on.
 
     Their sentences have `shortest` to 8 words.
     """
@@ -80,7 +80,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a report, for tests that look at it."""
+    """A folder with a report, for tests that read it."""
     folder = tmp_path_factory.mktemp("reported")
     write_folder(folder, shortest=1)
     result = report(folder, "first", "a<b")
@@ -143,7 +143,7 @@ def test_the_page_begins_with_what_differs_and_says_when_and_by_what_it_was_made
 
 
 def test_titles_of_matrices_are_text_of_the_page(page: Page) -> None:
-    """In a narrow picture they would be cut."""
+    """In a narrow picture they would be cut off."""
     assert page.text("strong").count("Alignment (reduction)") == 2 * 2
     assert len(page.all("figcaption")) == 2 * 2 * 4
 
@@ -185,7 +185,7 @@ def read_texts(folder: Path) -> EvalSet:
 def test_measuring_goes_on_after_an_interruption(
     folder: Path, what: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within the third window, of four sentences: it is computed again, and what follows is batched as it was."""
+    """Interrupted in the third window, of four sentences: it is computed again, with the same batches afterwards."""
     monkeypatch.setattr("jointnmt.translator.batching.FIRST_WINDOW", 1)
     monkeypatch.setattr("jointnmt.testset.outputs.WINDOW", 4)
     plan, planned = plan_window, list[Sequence[int]]()
@@ -206,7 +206,7 @@ def test_measuring_goes_on_after_an_interruption(
         7,
         8,
         9,
-    ]  # where it begins, so that the first one is timed
+    ]  # at its start, so that the first one is timed
     resumed = planned[3:]
     told.clear()
     assert found == run_outputs(
@@ -221,7 +221,7 @@ def test_measuring_goes_on_after_an_interruption(
 
 def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None:
     run, eval_set = folder / "first", read_texts(folder)
-    unbind(run)  # or another search would be refused
+    unbind(run)  # otherwise another search would be refused
     run_outputs(Translator.load(run, "cpu"), run, eval_set, no_progress)
     fewer = EvalSet(eval_set.sources[:5], eval_set.references[:5], "test.de", "test.en")
     assert len(run_outputs(Translator.load(run, "cpu"), run, fewer, no_progress).translations) == 5
@@ -231,7 +231,7 @@ def test_other_texts_weights_or_searches_are_measured_anew(folder: Path) -> None
     weights, values = checkpoint.read(run / "model.safetensors")
     checkpoint.write(run / "model.safetensors", {name: -tensor for name, tensor in weights.items()}, values)
     run_outputs(Translator.load(run, "cpu"), run, eval_set, no_progress)
-    assert len([*(folder / "cache/measured").glob("*.jsonl")]) == 2 + 2 + 1 + 2  # another search: translations alone
+    assert len([*(folder / "cache/measured").glob("*.jsonl")]) == 2 + 2 + 1 + 2  # another search: only translations
 
 
 def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Path) -> None:
@@ -284,7 +284,7 @@ def outputs_of(name: str, *translations: str, language: str = "en", lowercase: b
 
 
 def marked(text: str, reference: str, first: str, language: str = "en") -> str:
-    """The translation with `{}` around what the reference has not, `()` around what the first system has not."""
+    """The translation with `{}` around parts that the reference lacks, `()` around those that the first one lacks."""
     eval_set = EvalSet(["x"], [reference], "source", "reference")
     found = sample(
         [outputs_of("first", first, language=language), outputs_of("second", text, language=language)], eval_set, 0

@@ -40,5 +40,5 @@ def test_scores_are_normalised_by_a_power_of_the_length() -> None:
 
 
 def test_an_offset_of_five_is_the_length_penalty_of_gnmt() -> None:
-    """Wu et al. 2016, Eq. 14: lp(Y) = (5 + |Y|)^a / (5 + 1)^a."""
+    """Length penalty of Wu et al. 2016, Eq. 14: lp(Y) = (5 + |Y|)^a / (5 + 1)^a."""
     assert LengthPenalty(0.6, offset=5).score(-6.0, 7) == pytest.approx(-6.0 / ((5 + 7) ** 0.6 / 6**0.6))

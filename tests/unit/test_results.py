@@ -1,4 +1,4 @@
-"""What is kept of trained systems in `results/`, and the tables that are made from it."""
+"""The files of trained systems in `results/`, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_trial_is_told_by_what_it_changes_of_the_recipe(root: Path) -> None:
     changed.write_text(yaml.safe_dump(with_shortcuts, explicit_end=True))
     kept = trial(root, "two", "other")
     values = yaml.safe_load((kept / "experiment.yaml").read_text())
-    del values["training"]["process_timeout"]  # as a version wrote it that did not know the key
+    del values["training"]["process_timeout"]  # as written by a version that did not know the key
     (kept / "experiment.yaml").write_text(yaml.safe_dump(values, explicit_end=True))
     trial(root, "one", "plain")
     assert {path.name for path in kept.iterdir()} == {"experiment.yaml", "log.jsonl", "versions.json"}
@@ -332,7 +332,7 @@ def test_nll_is_compared_where_it_was_collected(collected: Path) -> None:
     assert [row[2] for row in cells(TABLES["likelihood"](corpus.only(["second", "first"])))] != [
         row[2] for row in table
     ]
-    (collected / "first/seed-2/test.likelihood.tsv").unlink()  # a mean of some of the runs is that of another system
+    (collected / "first/seed-2/test.likelihood.tsv").unlink()  # a mean of some runs is that of another system
     assert [row[-1] for row in cells(TABLES["scores"](corpus_of(collected)))] == ["", ""]
 
 

@@ -1,4 +1,4 @@
-"""Text in pieces for Joey NMT: they are those of the run, and come back as its text."""
+"""Text in pieces for Joey NMT: the pieces are those of the run, and can be joined to its text."""
 
 from __future__ import annotations
 

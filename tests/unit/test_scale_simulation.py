@@ -1,4 +1,4 @@
-"""The simulation of trainings on a cluster, and what it is fitted to."""
+"""The simulation of trainings on a cluster, and its fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jointnmt.data.length_buckets import BatchConfig
 
 @pytest.fixture
 def training() -> SimulatedTraining:
-    """Of pairs of 4 to 19 tokens, with gradients of 8 MB."""
+    """A training on pairs of 4 to 19 tokens, with gradients of 8 MB."""
     generator = np.random.default_rng(3)
     source, target = generator.integers(4, 20, (2, 400), dtype=np.int32)
     return SimulatedTraining(model_config("reformer-fast", "tiny"), SIZES["tiny"].vocabulary, 8_000_000, source, target)

@@ -41,7 +41,7 @@ def paper_recipe() -> Experiment:
 
 
 def measured(**losses: float) -> dict[str, RunOutcome]:
-    """Three runs that came to these cross-entropies; `base` is 1.6 if nothing else is said."""
+    """Three runs with these cross-entropies; the default is 1.6."""
     values = {"base": 1.6, "depth": 1.6, "width": 1.6, **losses}
     rest: dict[str, Any] = {"step": 5, "updates": 6, "seconds": 2.0, "data": "x", "vocabularies": (9, 9)}
     return {name: RunOutcome(nll=nll, experiment={}, **rest) for name, nll in values.items()}
@@ -56,7 +56,7 @@ def experiment(model: ModelConfig) -> Experiment:
 
 
 def smallest_positive_root(layers: int, width: float, gradient: Gradient, ratio: float) -> float | None:
-    """Of 2 l (4 + 2w) along the gradient, minus ratio times itself (Eqs. 8 and 11), written anew."""
+    """Root of 2 l (4 + 2w) along the gradient minus ratio times its value (Eqs. 8 and 11), written independently."""
     along = 2 * np.poly1d([gradient.depth, layers]) * np.poly1d([2 * gradient.width, 4 + 2 * width])
     roots = np.atleast_1d((along - ratio * along(0)).roots)
     real = [root.real for root in roots if abs(root.imag) < 1e-9 * max(1.0, abs(root)) and root.real > 0]
@@ -134,7 +134,7 @@ def test_where_one_side_is_worse_the_message_tells_how_far_the_other_one_alone_g
 
 
 def test_zero_discriminant() -> None:
-    """2 (2 + a)(8 - 2a) has its greatest value, 36, at a = 1; at a = 0 it is 32. The ratio 9/8 is just met."""
+    """2 (2 + a)(8 - 2a) has its maximum, 36, at a = 1; at a = 0 it is 32. The ratio 9/8 is just reached."""
     size, gradient = StackSize.of(reformer(2, 2.0)), Gradient(1.0, -1.0)
     assert step_size(size, 2.0, gradient, 1.125) == 1.0
     with pytest.raises(ScalingError, match=r"at most 1\.125 times"):
@@ -168,7 +168,7 @@ MODELS: dict[str, ModelConfig] = {
 
 @pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 def test_predicted_parameters_are_those_of_the_layers(config: ModelConfig) -> None:
-    """Eq. 8 leaves biases, norms and the reduction out: a layer more is counted exactly but for 1 in E."""
+    """Eq. 8 leaves out biases, norms and the reduction: one more layer is counted exactly except for 1 in E."""
     larger = {key: depth + 2 for key, depth in depths(config).items()}
     deeper = config.model_copy(update={**larger, "ffn_dim": config.ffn_dim + 512})
     counts = [count_parameters(model, 10, 10).plain()["rest"] / 512**2 for model in (config, deeper)]
@@ -190,7 +190,7 @@ def test_every_family_has_a_depth_and_a_width() -> None:
 
 
 def test_a_schedule_that_ends_keeps_its_shape() -> None:
-    """Or else the trainings would be compared at a rate that has not fallen."""
+    """Otherwise the trainings would be compared at a rate that has not fallen."""
     whole = experiment(FAMILIES["transformer"][0](embed_dim=16, num_heads=2, ffn_dim=40))
     schedule = whole.training.schedule.model_copy(update={"warmup_steps": 40, "zero_at": 1000})
     training = whole.training.model_copy(update={"max_updates": 1000, "max_epochs": 3, "schedule": schedule})
@@ -216,7 +216,7 @@ def test_epsilon_divides_the_differences() -> None:
     ("embed_dim", "width", "step", "ffn_dim"),
     [
         (256, 4, 2.27, 6 * 256),  # from E = 256 on: a multiple of E
-        (512, 4, 2.5, 7 * 512),  # halves go up
+        (512, 4, 2.5, 7 * 512),  # halves are rounded up
         (320, 2, 0.6, 3 * 320),
         (300, 4, 1.0, 1472),  # 1500, but E is no multiple of 64
         (128, 2, 0.8, 384),  # 358.4: below, a multiple of 64
@@ -261,7 +261,7 @@ def test_runs_on_different_data_do_not_compare() -> None:
 def test_runs_validated_on_different_texts_do_not_compare() -> None:
     runs = measured(depth=1.5)
     runs["base"] = runs["base"].model_copy(update={"validation": "x"})
-    assert scale(paper_recipe(), runs, 2.0, 1)  # the others are of a version that did not keep it
+    assert scale(paper_recipe(), runs, 2.0, 1)  # the others are from a version that did not keep it
     runs["width"] = runs["width"].model_copy(update={"validation": "y"})
     with pytest.raises(DataError, match="not validated on the same text"):
         scale(paper_recipe(), runs, 2.0, 1)

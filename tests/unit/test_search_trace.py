@@ -13,7 +13,7 @@ SOURCES = [[5, 4, eos_id], [4, eos_id], [5, 5, 4, 6, eos_id], [6, 4, 5, eos_id]]
 
 
 def traced(size: int, seed: int = 0, prefixes: list[list[int]] | None = None) -> tuple[TableModel, list[SearchTree]]:
-    """The trees of a search, which finds what it finds without a trace."""
+    """The trees of a search, whose result is the same as without a trace."""
     model, trace = TableModel(vocabulary=9, seed=seed), SearchTrace()
     config = SearchConfig(beam_size=size, max_length_factor=1.5, max_length_offset=2)
     found = beam_search(model, pad_rows(SOURCES), config, prefixes, size, trace)
@@ -45,7 +45,7 @@ def test_every_position_has_the_best_continuations_of_the_beam(size: int, seed: 
                 )
                 if token not in (pad_id, bos_id)
             ]
-            if len(nodes) == 2 * size:  # not where the limit leaves the end mark alone
+            if len(nodes) == 2 * size:  # not where the limit leaves only the end mark
                 assert totals == pytest.approx(sorted(every, reverse=True)[: 2 * size], abs=1e-5)
             assert sum(node.fate in ("kept", "abandoned") for node in nodes) <= size
 
@@ -122,7 +122,7 @@ def test_next_tokens_are_the_likeliest_ones() -> None:
 
 
 def test_next_tokens_are_no_more_than_are_possible() -> None:
-    """Padding and begin marks are none of them, however many are asked for."""
+    """They exclude padding and begin marks, however many are requested."""
     for count in (9, 12):
         _, [[first, _]] = rescore_with_next(TableModel(vocabulary=9), Batch.collate([[4]], [[5]]), count)
         assert sorted(token for token, _ in first) == [each for each in range(9) if each not in (pad_id, bos_id)]

@@ -96,7 +96,7 @@ def test_a_difference_is_found_as_far_as_seeds_allow() -> None:
 
 
 def test_a_bootstrap_over_sentences_alone_takes_seeds_for_systems() -> None:
-    """What the test over seeds is for: with the same planted null, the other p is far too often small."""
+    """The reason for the test over seeds: with the same planted null, the other p is small far too often."""
     generator = np.random.default_rng(1)
     small = 0
     for _ in range(200):

@@ -52,14 +52,14 @@ def knowing_all_letters(kind: str, split_punctuation: bool = False) -> Segmenter
 
 
 def prepared(text: str) -> str:
-    """What a text is before it is cut, by other means than the code's."""
+    """A text before segmentation, computed independently of the code."""
     text = re.sub("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]", "", text)
     return unicodedata.normalize("NFC", " ".join(text.split())).replace(SPACE, "_")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word"])
 def test_invisible_characters_are_not_seen(kind: str) -> None:
-    """Soft hyphens, zero width spaces, marks of direction, byte order marks; but joiners are, as letters have them."""
+    """Soft hyphens, zero-width spaces, marks of direction, byte order marks; joiners are kept, as letters use them."""
     plain, full = "der Schlüssel ist gut", "\ufeff\u200eder Schlüs\u00adsel\u200b ist\u202c gut\u2060"
     learnt = train(kind, [plain, full], ["the key"])
     assert learnt.source.encode_ids(full) == learnt.source.encode_ids(plain)
@@ -276,7 +276,7 @@ def test_moses_follows_the_language_of_each_side() -> None:
 
 
 def test_moses_follows_the_language_of_a_region(tmp_path: Path) -> None:
-    """But not in what was trained before these rules were written down."""
+    """But not in segmentations that were trained before these rules were recorded."""
     regions, plain = (
         train("word", ["L'eau"], ["it's"], codes, moses=True) for codes in (("fr-CA", "en-GB"), ("fr", "en"))
     )
@@ -334,7 +334,7 @@ def test_text_is_read_as_a_stream() -> None:
     lines = (Line(f"Zeile {number % 7}") for number in range(20_000))
     segmentation = Segmentation.train(SegmentationConfig(vocabulary_size=100), lines, iter(()), "de", "en")
     assert segmentation.source.encode("Zeile 3") == ["▁Zeile", "▁3"]
-    assert state["most"] < 2_000  # of 20,000: the library reads some hundreds at a time
+    assert state["most"] < 2_000  # of 20,000, as the library reads a few hundred at a time
 
 
 def test_an_error_of_the_reader_is_passed_on() -> None:
@@ -485,7 +485,7 @@ def test_a_vocabulary_without_the_special_pieces_is_refused(tmp_path: Path) -> N
 
 
 def test_words_are_remembered_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or many different ones, as one client may send them, would make all others slow for good."""
+    """Otherwise many different ones, such as one client may send, would slow down all others permanently."""
     monkeypatch.setattr("jointnmt.text.segmenter.MOST_REMEMBERED", 3)
     segmenter = train("bpe", ["ab cd ef gh ij"] * 20).source
     segmenter.encode("ab cd ef gh ij")

@@ -1,4 +1,4 @@
-"""Where sentences end."""
+"""Ends of sentences."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_nothing_is_lost() -> None:
 
 
 class Counted(str):
-    """A text that counts the characters that are copied out of it."""
+    """A text that counts the characters copied from it."""
 
     copied = 0
 
@@ -113,7 +113,7 @@ UNITS = [".", ". ", "a. ", "1. ", ".)", ".) ", "。", ". (", "? (a", "…” ", 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_steps_grow_with_the_length_and_no_faster(unit: str) -> None:
-    """Each character is copied a few times at most, however many ends of sentences there may be."""
+    """Each character is copied at most a few times, however many ends of sentences there may be."""
     Counted.copied = 0
     text = Counted(unit * 3000)
     splitter_of("en").split(text)
@@ -121,7 +121,7 @@ def test_the_steps_grow_with_the_length_and_no_faster(unit: str) -> None:
 
 
 def test_no_pattern_gives_back_what_it_has_taken() -> None:
-    """Without backtracking, and with no stop before the first, a pattern looks at each character once."""
+    """Without backtracking, and with no stop before the first one, a pattern reads each character once."""
     patterns = [value for value in vars(sentences).values() if isinstance(value, re.Pattern)]
     for pattern in patterns:
         without_sets = re.sub(r"\[(?:\\.|[^]\\])*\]", "C", pattern.pattern)

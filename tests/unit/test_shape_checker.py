@@ -1,4 +1,4 @@
-"""The shapes in annotations are checked while the tests run, and what has none is left as it is."""
+"""Shapes in annotations are checked during tests, and functions without shapes are unchanged."""
 
 from __future__ import annotations
 

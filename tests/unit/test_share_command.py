@@ -77,7 +77,7 @@ def test_nothing_is_overwritten_or_left_half_done(run: Path, tmp_path: Path) -> 
     assert share(run, "--out", folder).exit_code == 0
     again = share(run, "--out", folder)
     assert (again.exit_code, "not empty" in again.stderr) == (2, True)
-    (tmp_path / "test.de").write_text(f"{SOURCES[0]}\n\n")  # found to be wrong when the folder is half done
+    (tmp_path / "test.de").write_text(f"{SOURCES[0]}\n\n")  # the error appears when the folder is half done
     result = share(run, "--out", tmp_path / "other", "--test", f"t={tmp_path / 'test.de'},{tmp_path / 'test.en'}")
     assert result.exit_code == 3, result.stderr
     assert not [path for path in tmp_path.iterdir() if "other" in path.name]

@@ -1,4 +1,4 @@
-"""Models that come with the package."""
+"""Models in the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lexical shortcuts against the paper: counts, equations, invariants; and what is refused."""
+"""Lexical shortcuts against the paper: counts, equations, invariants; and refusals."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ SOURCE, TARGET = torch.tensor([[5, 9, 4, 16, 2]]), torch.tensor([[1, 7, 7, 12]])
 def test_transformers_compute_the_equations(
     pre: bool, shortcuts: Shortcuts, layers: int, bias: bool, gradients: bool
 ) -> None:
-    layers += shortcuts.two_below  # a single layer has none two below
+    layers += shortcuts.two_below  # a single layer has no layer two below
     torch.manual_seed(3)
     settings: dict[str, Any] = {"norm": "pre" if pre else "post", "emelin_compatible": shortcuts.emelin_compatible}
     if shortcuts.places:
@@ -273,7 +273,7 @@ def test_gates_can_be_read_out() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("family", [TransformerConfig, ReformerFastConfig], ids=lambda family: family.__name__)
 def test_mean_gates_of_a_sentence_do_not_depend_on_its_batch(family: type[FamilyConfig]) -> None:
-    """Padding has gates as well, which count nothing: neither of a side nor of the cells."""
+    """Padding also has gates, which do not count: neither those of a side nor those of cells."""
     torch.manual_seed(0)
     config = family(**SIZES, shortcuts=ShortcutConfig())  # type: ignore[arg-type]
     model = build_model(config, VOCABULARY, VOCABULARY).eval()

@@ -20,7 +20,7 @@ LAPTOP = Machine(cores=4, memory=16.0, rates={"float32": 2000.0, "bfloat16": 600
 
 
 def counts(pairs: int) -> CorpusCounts:
-    """Of a text with eight words in a sentence."""
+    """Counts of a text with eight words in a sentence."""
     return CorpusCounts(pairs, 8 * pairs, 12 * pairs, 256)
 
 
@@ -60,7 +60,7 @@ def test_smaller_corpora_get_smaller_vocabularies_and_more_dropout_and_passes() 
 
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: f"{corpus.pairs}")
 def test_families_have_about_as_many_parameters(corpus: CorpusCounts) -> None:
-    """Outside the embeddings, so that whoever compares them compares families."""
+    """Outside the embeddings, so that comparisons are between families."""
     numbers = {}
     for family in get_args(PlannedFamily):
         experiment = Experiment.parse({"name": "mine", "data": DATA, **plan(corpus, LAPTOP, family).values}, "test")
@@ -112,7 +112,7 @@ def test_nothing_to_learn_from() -> None:
 
 @pytest.mark.parametrize("pairs", [500, 1_000, 2_000, 3_000, 9_000, 50_000])
 def test_training_has_nothing_against_the_plan(pairs: int) -> None:
-    """But that fewer than 2,000 pairs are too few for any model of a use."""
+    """Except that fewer than 2,000 pairs are too few for any useful model."""
     corpus = counts(pairs)
     chosen = plan(corpus, LAPTOP)
     experiment = Experiment.parse({"name": "mine", "data": DATA, **chosen.values}, "test")

@@ -1,4 +1,4 @@
-"""The store of segmented text: right, made once, made anew when anything changes, never half."""
+"""The store of segmented text: correct, made once, made again when anything changes, never incomplete."""
 
 import gzip
 import hashlib
@@ -81,7 +81,7 @@ class Corpus:
 
     @property
     def folders(self) -> list[str]:
-        """What lies in the cache, apart from locks."""
+        """Folders in the cache, without locks."""
         return sorted(p.name for p in (self.folder / "cache" / "segmented").iterdir() if p.suffix != ".lock")
 
 
@@ -137,7 +137,7 @@ def test_validation_keeps_its_text_and_all_but_what_is_too_long(corpus: Corpus) 
 
 
 def same(made: TokenStore, other: TokenStore) -> bool:
-    """Pairs, lengths, places and what is said of them."""
+    """Whether pairs, lengths, origins and reports are equal."""
     stored = [
         (content(each), np.stack(each.lengths).tolist(), [each.origin(i) for i in range(len(each))], each.report)
         for each in (made, other)
@@ -182,7 +182,7 @@ def test_a_dead_process_is_an_error_that_keeps_what_is_done(corpus: Corpus, monk
 
 
 def segmented_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Gets the numbers of the blocks that are segmented from now on."""
+    """Receives the numbers of the blocks that are segmented from now on."""
     found: list[int] = []
     write = BlockSegmenter._write
 
@@ -195,7 +195,7 @@ def segmented_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def interrupt(corpus: Corpus, after: int, **changes: Any) -> Path:
-    """Interrupt a build after so many pairs; what it leaves."""
+    """Interrupt a build after so many pairs; the folder that it leaves."""
 
     def interrupted(pairs: int) -> None:
         if pairs >= after:
@@ -235,7 +235,7 @@ def test_what_has_been_given_up_is_removed_when_another_store_is_made(corpus: Co
 
 
 def test_blocks_can_be_joined_where_none_has_to_be_segmented() -> None:
-    """In a process of its own, as whatever has been imported before may have made the attribute."""
+    """In a process of its own, as earlier imports may have made the attribute."""
     program = "from jointnmt.data.segmenting import pyarrow; pyarrow().compute.list_value_length"
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -301,21 +301,21 @@ def test_texts_with_other_tags_are_in_another_store(corpus: Corpus) -> None:
 
 
 def test_lines_that_end_in_cr_alone_are_refused(corpus: Corpus) -> None:
-    """Not read as one pair."""
+    """They must not be read as one pair."""
     (corpus.folder / "0.tsv").write_bytes(b"a\tb\rc\td\re\tf\r")
     with pytest.raises(DataError, match="end in CR alone"):
         corpus.build(train=[{"path": "0.tsv"}])
 
 
 def test_compressed_text_without_its_ending_is_refused(corpus: Corpus) -> None:
-    """Not taken for text in another encoding, of which lines may be dropped."""
+    """It must not pass as text in another encoding, of which lines may be dropped."""
     (corpus.folder / "0.tsv").write_bytes(b"\x28\xb5\x2f\xfd\x04\x00\x19\x00\na\tb\n")
     with pytest.raises(DataError, match=r"0.tsv: is compressed by zstd. Decompress it\.$"):
         corpus.build(train=[{"path": "0.tsv"}], filters={"invalid": "drop", "empty": "drop"})
 
 
 def test_a_file_that_changes_while_it_is_segmented_makes_no_store(corpus: Corpus, monkeypatch: Any) -> None:
-    """Even if it is then what it was: others would find the store by the old content, and get the new one."""
+    """Even if it is then restored: others would look for the old content, and get a store of the new one."""
     path = corpus.folder / "0.tsv"
     path.write_text("a\tb\n")
 
@@ -331,7 +331,7 @@ def test_a_file_that_changes_while_it_is_segmented_makes_no_store(corpus: Corpus
 
 
 def test_a_store_of_before_is_read_as_it_is(corpus: Corpus, monkeypatch: Any) -> None:
-    """It had all pairs in one file."""
+    """An old store has all pairs in one file."""
     made = corpus.build()
     expected = content(made), [made.origin(i) for i in range(len(made))]
     (shards,) = [sorted(made.directory.glob("pairs-*"))]
@@ -467,7 +467,7 @@ def test_any_changed_bit_is_noticed_and_the_store_made_anew(
 
 
 def with_right_hashes(directory: Path) -> None:
-    """As whatever writes a wrong store would leave it."""
+    """Make the hashes right, as a faulty writer of stores would."""
     facts = json.loads((directory / "store.json").read_text())
     facts["hashes"] = {name: hash_file(directory / name) for name in facts["hashes"]}
     facts["checksum"] = checksum(facts)
@@ -512,7 +512,7 @@ def test_a_whole_store_is_opened_without_a_word(corpus: Corpus, caplog: pytest.L
     corpus.build()
     corpus.build("validation")
     corpus.build()
-    assert caplog.text.count("train: 6 pairs read, 5 kept, 1 removed") == 1  # told where the text is read
+    assert caplog.text.count("train: 6 pairs read, 5 kept, 1 removed") == 1  # reported where the text is read
 
 
 def test_one_builds_while_the_others_wait(corpus: Corpus, monkeypatch: Any) -> None:

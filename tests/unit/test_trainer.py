@@ -1,4 +1,4 @@
-"""The trainer: what an update is, whatever its batches, processes and mishaps."""
+"""The trainer: the same update for any batches, processes and mishaps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def weights(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def assert_same(one: Trainer, other: Trainer) -> None:
-    """Both have bit-identical weights."""
+    """Check that both have bit-identical weights."""
     for name, tensor in weights(one).items():
         assert torch.equal(tensor, other.model.state_dict()[name]), name
 
@@ -67,7 +67,7 @@ def test_an_update_may_average_over_sentences() -> None:
 
 
 def test_r_drop_draws_two_passes_together() -> None:
-    """An update against plain torch: two passes with masks of their own, each a half, and their divergence."""
+    """An update against plain torch: two passes with masks of their own, each with weight 1/2, and their divergence."""
     trainer = tiny_trainer(dropout=0.3, clip_norm=None, label_smoothing=0.1, r_drop=4.0)
     model = TinyModel(dropout=0.3).train()
     model.load_state_dict(weights(trainer))
@@ -206,7 +206,7 @@ def test_going_on_equals_not_stopping(done: int) -> None:
     tensors, values = first.state()
     second = tiny_trainer()
     second.load_state({name: tensor.clone() for name, tensor in tensors.items()}, values)
-    torch.manual_seed(12345)  # the state of torch's generator is no part of it
+    torch.manual_seed(12345)  # the state of torch's generator is not part of it
     for one, other in zip(reports(second, 12 - done), expected[done:], strict=True):
         assert (one.sums, one.position, one.gradient_norm) == (other.sums, other.position, other.gradient_norm)
     assert_same(whole, second)
@@ -219,7 +219,7 @@ def test_the_norm_of_many_numbers_misses_nothing() -> None:
 
 
 def test_dropout_differs_from_update_to_update() -> None:
-    """With a learning rate near zero, only the noise can change an update's loss from epoch to epoch."""
+    """With a learning rate near zero, only dropout can change an update's loss from epoch to epoch."""
     settings: dict[str, Any] = {"schedule": {"peak_rate": 1e-12, "initial_rate": 0, "warmup_steps": 0}}
     noisy, quiet = (
         [report.sums.loss for report in reports(tiny_trainer(dropout, {"update_tokens": 10_000}, **settings), 2)]
@@ -232,7 +232,7 @@ def test_dropout_differs_from_update_to_update() -> None:
 
 
 class SmallMemory(TinyModel):
-    """Has no memory for more than `most` sentences at once: fails going forward, or in the middle of going back."""
+    """Has no memory for more than `most` sentences at once: fails in the forward or during the backward pass."""
 
     def __init__(self, most: int, backward: bool, message: str) -> None:
         super().__init__()
@@ -306,12 +306,12 @@ def test_lack_of_memory_is_recognised() -> None:
     assert is_out_of_memory(RuntimeError("could not create a primitive"))
     assert not is_out_of_memory(RuntimeError("expected scalar type Long"))
     with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**50)  # a petabyte: what torch itself says
+        torch.empty(2**50)  # a petabyte, for torch's own error
     assert is_out_of_memory(caught.value)
 
 
 class Exploding(TinyModel):
-    """Its logits are not a number for a source that holds the token `bad`."""
+    """A model whose logits are NaN for a source with the token `bad`."""
 
     bad = 5
 
@@ -351,7 +351,7 @@ def test_a_loss_that_is_not_finite_is_skipped_if_so_configured() -> None:
 
 
 class SteepModel(TinyModel):
-    """Its loss is finite, its gradient is not."""
+    """A model with a finite loss and an infinite gradient."""
 
     def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         logits = super().forward(source, target_input)
@@ -399,7 +399,7 @@ def test_float16_finds_its_loss_scale_without_touching_the_weights() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_empty_share_of_an_update_adds_nothing(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two processes with one pair, one has no batch, and still takes part in the update."""
+    """With one pair for two processes, one has no batch, and still takes part in the update."""
     trainer = tiny_trainer(store=ListStore(num_pairs=1))
     [[batch]] = plan_epoch(*trainer.store.lengths, trainer.batches, trainer.seed, 0)
     monkeypatch.setattr(Fabric, "world_size", 2)

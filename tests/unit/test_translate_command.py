@@ -108,7 +108,7 @@ def test_text_is_split_into_sentences_and_lines_of_files_are_not(invoke: Invoke,
 
 
 def test_the_last_of_two_settings_counts(invoke: Invoke) -> None:
-    """As of any command, for aliases with settings of one's own; files are another matter."""
+    """As for any command, for aliases with one's own settings; files are different."""
     assert invoke("translate", "--beam", 3, "--beam", 1).stdout == invoke("translate", "--beam", 1).stdout
 
 
@@ -124,14 +124,14 @@ def test_a_terminal_is_greeted_and_ctrl_d_ends(run: Path, expected: list[str]) -
     os.write(main, f"{LINES[0]}\n".encode())
     assert f"\r\n{expected[0]}\r\n" in read_until(main, "de> ")
     os.write(main, ("Hund sieht die Katze " * 6 + "\n").encode())
-    assert "too long" in read_until(main, "de> ").replace("at most", "too long")  # the conversation goes on
+    assert "too long" in read_until(main, "de> ").replace("at most", "too long")  # the conversation continues
     os.write(main, b"\x04")
     assert process.wait(120) == 0
     os.close(main)
 
 
 def read_until(descriptor: int, end: str) -> str:
-    """What a terminal shows, up to a prompt."""
+    """Output of a terminal up to a prompt."""
     said = ""
     while not said.endswith(end):
         said += os.read(descriptor, 4096).decode()
@@ -315,7 +315,7 @@ def test_what_an_interrupted_call_has_left_is_not_discarded_in_silence(invoke: I
 
 
 def test_what_mends_a_line_may_change_on_resuming(invoke: Invoke, tmp_path: Path) -> None:
-    """The lines that are done had no fault; another beam would have made other lines of them."""
+    """The finished lines had no errors; another beam would have translated them differently."""
     (tmp_path / "de").write_bytes(b"und\n" * 200 + b"\xff\nund\n")
     files = "--input", tmp_path / "de", "--out", tmp_path / "en"
     assert invoke("translate", *files).exit_code == 3

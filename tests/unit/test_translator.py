@@ -1,4 +1,4 @@
-"""The translator: raw lines in, raw lines out, whatever is translated beside them."""
+"""The translator: raw lines in, raw lines out, independent of other lines."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_candidates_say_what_search_found(translator: Translator) -> None:
         assert each.score == pytest.approx(each.log_probability / len(each.tokens))
     assert translation.text == translation.candidates[0].text
     with pytest.raises(ConfigurationError, match="beam_size is 3"):
-        translator.translate_stream(LINES, options(num_best=4))  # before the first is asked for
+        translator.translate_stream(LINES, options(num_best=4))  # before the first is requested
     with pytest.raises(ConfigurationError, match="num_best is 0"):
         options(num_best=0)
     with pytest.raises(ConfigurationError, match="split is 'cut', but must be one of never, long, always"):
@@ -171,7 +171,7 @@ def test_pieces_are_scored_as_search_chose_them(kind: str) -> None:
     with pytest.raises(DataError, match=r"^input:1: the target holds 'zzz', which is not a piece"):
         list(translator.score_stream(["und"], ["zzz"], pieces=True))
     marked = [" ".join(each.candidates[0].tokens) if each.candidates else "" for each in found]
-    of_marked = translator.score_stream(LINES, marked, pieces=True)  # the end mark may be given, too
+    of_marked = translator.score_stream(LINES, marked, pieces=True)  # the end mark may also be given
     assert [each.log_probability for each in of_marked] == [each.log_probability for each in scored]
     with pytest.raises(DataError, match="'</s>', which is not a piece"):
         list(translator.score_stream(["und"], ["</s> </s>"], pieces=True))
@@ -198,7 +198,7 @@ def test_alignments_have_a_row_for_each_target_token(translator: Translator) -> 
 def test_alignments_are_those_of_the_model(
     segmentation: Segmentation, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are computed without keeping the attention of the layers."""
+    """They are computed without storing the attention of the layers."""
     recorded: list[AttentionMaps] = []
     monkeypatch.setattr(
         forced_decoding, "AttentionMaps", lambda **named: recorded.append(AttentionMaps(**named)) or recorded[-1]
@@ -220,15 +220,15 @@ def test_alignments_are_those_of_the_model(
 
 
 def score_of(candidates: Sequence[Candidate]) -> float:
-    """Of translations of one sentence after the other, with length penalty 1."""
+    """Score of translations of consecutive sentences, with length penalty 1."""
     return sum(each.log_probability for each in candidates) / sum(len(each.tokens) for each in candidates)
 
 
 def test_translations_of_a_split_line_are_in_the_order_of_their_scores(
     segmentation: Segmentation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of its sentences are joined by rank, and the better ones may have the lower score together; samples are in
-    the order of drawing."""
+    """Translations of its sentences are joined by rank, and the best ones may have the lower score together; samples
+    keep their order."""
 
     def candidate(text: str, mean: float, length: int, complete: bool = True) -> Candidate:
         return Candidate(text, ("x",) * length, (mean,) * length, mean, complete)
@@ -365,7 +365,7 @@ def test_mostly_empty_translations_are_reported(caplog: pytest.LogCaptureFixture
         counts = Counts()
         for number in range(of):
             counts.add(Translation("text", candidates=(nothing if number < empty else something,)))
-        counts.add(Translation(""))  # an empty line is translated by an empty one
+        counts.add(Translation(""))  # the translation of an empty line is empty
         counts.warn()
         assert (f"{empty} of {of} translations are empty" in caplog.text) is warns
 
@@ -389,7 +389,7 @@ def test_samples_follow_the_seed(translator: Translator) -> None:
 
 
 class LittleMemory(TableModel):
-    """Has room for two sentences at once."""
+    """A model with memory for two sentences at once."""
 
     def start(self, source: Tensor) -> TableState:
         if len(source) > 2:
@@ -492,7 +492,7 @@ def test_a_run_that_is_not_whole_is_a_model_error_that_names_the_file(run: Path)
 
 
 def test_weights_of_another_model_are_refused(run: Path) -> None:
-    """Even if they do not tell which parts they belong to, as those of older versions."""
+    """Even if they do not record which parts they belong to, as in older versions."""
     unbind(run)
     text = (run / "experiment.yaml").read_text()
     (run / "experiment.yaml").write_text(text.replace("ffn_dim: 8", "ffn_dim: 10"))

@@ -1,4 +1,4 @@
-"""Validation: perplexity in whatever parts memory allows, and which sentences are translated."""
+"""Validation: perplexity in parts that fit in memory, and the choice of translated sentences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.tiny import VOCABULARY, ListStore, TinyModel
 
 
 class RawListStore(ListStore):
-    """With raw text too."""
+    """A `ListStore` that also has raw text."""
 
     def texts(self, indices: Any) -> list[tuple[str, str]]:
         return [(f"source {index}", f"target {index}") for index in indices]
@@ -40,7 +40,7 @@ def validation(store: Any, batches: BatchConfig, **settings: Any) -> Validation:
 
 
 class SmallMemory(TinyModel):
-    """Has no memory for more than two sentences at once."""
+    """A model without memory for more than two sentences at once."""
 
     def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         if len(source) > 2:
@@ -50,7 +50,7 @@ class SmallMemory(TinyModel):
 
 @pytest.mark.parametrize("model", [TinyModel(dropout=0.5), SmallMemory(dropout=0.5)])
 def test_perplexity_is_that_of_the_whole_text(model: TinyModel) -> None:
-    """Without smoothing, without dropout; however small the limits of training, which one sentence may exceed."""
+    """Without smoothing and dropout, however small the limits of training, which a sentence may exceed."""
     store = RawListStore(num_pairs=15)
     whole = load(store, range(15))  # type: ignore[arg-type]
     reference = TinyModel()
@@ -66,14 +66,14 @@ def test_perplexity_is_that_of_the_whole_text(model: TinyModel) -> None:
 
 
 class Diverged(TinyModel):
-    """Computes what is not a number."""
+    """A model that computes NaN."""
 
     def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         return super().forward(source, target_input) * math.nan
 
 
 def test_a_model_that_computes_no_numbers_is_the_worst_and_is_not_translated_with() -> None:
-    """Its `start` would raise."""
+    """Its `start` would raise if called."""
     result = validation(RawListStore(), BatchConfig()).measure(Diverged(), translate=True)
     assert math.isnan(result.nll) and math.isnan(result.perplexity)
     assert (result.bleu, result.translations) == (None, ())
@@ -81,7 +81,7 @@ def test_a_model_that_computes_no_numbers_is_the_worst_and_is_not_translated_wit
 
 
 class NoMemory(TinyModel):
-    """Has memory for no sentence."""
+    """A model without memory for any sentence."""
 
     def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")

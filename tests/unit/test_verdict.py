@@ -1,4 +1,4 @@
-"""The first line of a report: what differs significantly, in which direction, and what does not."""
+"""The first line of a report: significant differences with their direction, and systems without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long threads spin while they wait for others: it depends on what else wants the cores."""
+"""Time that threads spin while they wait for others, which depends on the other load of the cores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux counts how lon
 
 
 class Runtime:
-    """Of OpenMP; takes note of the teams that are formed."""
+    """Stand-in for the OpenMP runtime; records the teams that are formed."""
 
     def __init__(self) -> None:
         self.teams: list[int] = []
@@ -95,7 +95,7 @@ def test_of_many_threads_a_few_without_a_core_are_enough(watched: Waiting) -> No
 
 @LINUX
 def test_linux_counts_how_long_a_thread_has_no_core() -> None:
-    """Two threads that compute on one core, outside of Python's lock, each have none for half of the time."""
+    """Two threads that compute on one core, outside of Python's lock, each wait for half of the time."""
 
     def compute() -> None:
         os.sched_setaffinity(0, {core})  # of this thread

@@ -1,4 +1,4 @@
-"""The names of weights, which checkpoints of today must keep for tomorrow's code."""
+"""Names of weights, which must stay the same so that later code can read today's checkpoints."""
 
 from __future__ import annotations
 

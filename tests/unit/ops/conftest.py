@@ -1,4 +1,4 @@
-"""What the tests of the operations are run with."""
+"""Fixtures of the tests of operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.kernels import GEMM_KINDS, NO_GEMM
 
 @pytest.fixture(params=GEMM_KINDS)
 def kind(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
-    """The type to multiply in; by the custom products, whatever the processor, or by PyTorch's."""
+    """The type of products, by the custom ones on any processor, or by PyTorch's."""
     name, *by_pytorch = request.param.split(maxsplit=1)
     kind: torch.dtype = getattr(torch, name)
     if library() is None or not (by_pytorch or has_gemm(kind)):
@@ -27,5 +27,5 @@ def kind(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
 
 @pytest.fixture
 def unchecked_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As outside of the tests, where no type checker refuses shapes before an operation does."""
+    """Turn off the checks of shapes, as outside of tests, so that operations themselves refuse them."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

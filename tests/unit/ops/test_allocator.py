@@ -45,7 +45,7 @@ def test_memory_is_used_again_when_the_last_tensor_over_it_is_gone(allocator: Ca
     address, part = first.data_ptr(), first[7:9]
     del first
     second = allocator.empty((LARGE,), torch.float32)
-    assert second.data_ptr() != address  # `part` is still there
+    assert second.data_ptr() != address  # `part` still exists
     del part
     third = allocator.empty((LARGE // 2,), torch.float32)
     assert third.data_ptr() == address
@@ -60,7 +60,7 @@ def test_of_equal_blocks_that_came_back_the_last_is_used_first(allocator: Cachin
     del second
     del other
     assert allocator.empty((LARGE - 10,), torch.float32).data_ptr() == address
-    assert allocator.allocated_bytes == allocated  # nothing has been sorted in
+    assert allocator.allocated_bytes == allocated  # nothing has been sorted in yet
 
 
 def test_what_autograd_saves_is_not_used_again(allocator: CachingAllocator) -> None:
@@ -75,7 +75,7 @@ def test_what_autograd_saves_is_not_used_again(allocator: CachingAllocator) -> N
 
 
 def test_neighbours_become_one_block_again(allocator: CachingAllocator) -> None:
-    """After any order of taking and giving back, no two tensors overlap, and everything free is in one piece."""
+    """After any order of allocation and release, no two tensors overlap, and all free memory is one block."""
     generator = np.random.default_rng(0)
     tensors: list[tuple[torch.Tensor, int]] = []
     for number in range(400):
@@ -90,14 +90,14 @@ def test_neighbours_become_one_block_again(allocator: CachingAllocator) -> None:
     del tensor
     tensors.clear()
     assert allocated <= allocator.allocated_bytes
-    allocator.empty((5 * LARGE,), torch.float32)  # what has come back is sorted in when nothing of it fits
+    allocator.empty((5 * LARGE,), torch.float32)  # released blocks are sorted in when none of them fits
     allocator.empty((6 * LARGE,), torch.float32)
     assert sum(block.before is None and block.after is None for block in allocator._free) == allocator._arenas - 1
     assert sum(block.size for block in allocator._free) + allocator.allocated_bytes == allocator.reserved_bytes
 
 
 def test_little_more_is_reserved_than_was_ever_allocated_at_once(allocator: CachingAllocator) -> None:
-    """Batches of ever new shapes: tensors that are kept for a backward pass, and short-lived ones between them."""
+    """Batches of ever new shapes: tensors kept for a backward pass, and short-lived ones between them."""
     generator = np.random.default_rng(0)
     for _ in range(40):
         rows, kept = int(generator.integers(200, 6000)), []
@@ -138,7 +138,7 @@ def test_what_is_not_allocated_can_be_given_back(allocator: CachingAllocator) ->
 
 
 def test_no_code_of_python_runs_when_memory_comes_back(allocator: CachingAllocator) -> None:
-    """Or a signal's handler might run in it, of which Python discards what it raises."""
+    """Otherwise a signal's handler might run there, and Python discards what it raises."""
     ran: list[str] = []
     recorded = Memory()
     for make in (allocator.empty, recorded.empty):

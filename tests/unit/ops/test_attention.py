@@ -16,7 +16,7 @@ NO_DROPOUT = SharedDropout(0.0)
 
 
 class FixedDropout(SharedDropout):
-    """Dropout with a mask that is given."""
+    """Dropout with a given mask."""
 
     def __init__(self, fixed: Tensor) -> None:
         super().__init__(0.5)
@@ -95,7 +95,7 @@ def slots_mask(rows: Tensor, capacity: int, lines: int) -> AttentionMask:
 @needs_kernels
 @torch.no_grad()
 def test_padding_does_not_change_a_bit() -> None:
-    """Tiles of every size round alike: the number of rows and of vectors of columns decides which are taken."""
+    """Tiles of every size, which depends on the numbers of rows and of vectors of columns, round alike."""
     dropout = SharedDropout(0.0, ())
     for length in range(2, 24):
         padded = torch.randn(1, 40, 3 * 32)
@@ -114,7 +114,7 @@ def of_length(length: int, x: Tensor) -> AttentionMask:
 @pytest.mark.parametrize("lines", [(), (3,)])
 @pytest.mark.parametrize("padded", [True, False])
 def test_cached_attention(padded: bool, lines: tuple[int, ...]) -> None:
-    """Over the first keys of a sentence, or each row's own slots."""
+    """Attention over the first keys of a sentence, or over each row's own slots."""
     torch.manual_seed(6)
     query, cache = torch.randn(2, *lines, 2, 32), torch.randn(2, *lines, 6, 64)
     if padded:
@@ -131,7 +131,7 @@ def test_cached_attention(padded: bool, lines: tuple[int, ...]) -> None:
 @needs_kernels
 @torch.no_grad()
 def test_rows_are_read_where_they_lie() -> None:
-    """A single row may have any distance to the next; rows at unequal distances are refused."""
+    """A single row may have any stride; rows with unequal strides are refused."""
     torch.manual_seed(14)
     cache = torch.randn(2, 3, 5, 64)
     query = torch.randn(2, 3, 1, 32)
@@ -218,7 +218,7 @@ def test_a_mask_is_merged_for_the_axes_that_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("gradient", [True, False])
 def test_keys_and_values_may_be_of_another_input(gradient: bool) -> None:
-    """Also without a shortcut: as if their weights were a layer's own."""
+    """Also without a shortcut, as if their weights were a layer of their own."""
     torch.manual_seed(16)
     layer, x, other = SelfAttention(32, 2, SharedDropout(0.0)), torch.randn(2, 5, 32), torch.randn(2, 5, 32)
     mask = AttentionMask.causal(5, x)
@@ -232,7 +232,7 @@ def test_keys_and_values_may_be_of_another_input(gradient: bool) -> None:
 @needs_kernels
 @torch.no_grad()
 def test_more_real_keys_than_there_are_keys() -> None:
-    """They are all."""
+    """Then all keys are real."""
     torch.manual_seed(19)
     x, cache, lengths = torch.randn(2, 5, 96), torch.randn(2, 5, 64), torch.tensor([50, 70], dtype=torch.int32)
     every, too_many = (
@@ -266,7 +266,7 @@ def test_queries_and_keys_of_different_types_are_an_error(gradient: bool) -> Non
 @pytest.mark.usefixtures("unchecked_shapes")
 @torch.no_grad()
 def test_what_does_not_fit_is_an_error() -> None:
-    """Not read beyond its end."""
+    """Kernels must not read beyond its end."""
     x = torch.randn(2, 4, 96)
     with pytest.raises(RuntimeError):
         axial_attention([x], 2, 1, AttentionMask.causal(4, x), NO_DROPOUT, torch.ones(8))

@@ -70,7 +70,7 @@ def test_what_the_kernels_cannot_take_is_left_to_pytorch() -> None:
     assert not uses_kernels(torch.empty(2, 32, device="meta"))
     with FakeTensorMode():
         assert not uses_kernels(torch.empty(2, 32))
-    with torch.autocast("cpu", torch.bfloat16):  # what lies between it and matrix products would be of two types
+    with torch.autocast("cpu", torch.bfloat16):  # otherwise values between it and matrix products would have two types
         assert not uses_kernels(torch.empty(2, 32))
 
 

@@ -73,7 +73,7 @@ def test_attention_pool() -> None:
 @needs_kernels
 def test_pooling_broadcasts_as_its_plain_form_does() -> None:
     x, scores, mask = torch.randn(3, 6, 4, 32), torch.randn(3, 6, 1, 32), torch.ones(1, 6, dtype=torch.bool)
-    unchecked = getattr(attention_pool, "__wrapped__", attention_pool)  # shapes are checked in tests alone
+    unchecked = getattr(attention_pool, "__wrapped__", attention_pool)  # shapes are checked only in tests
     found = unchecked(x, scores, mask)
     assert_close(found, (scores.softmax(1) * x).sum(1))
 
@@ -128,7 +128,7 @@ def test_any_number_of_summands_and_of_axes(places: tuple[int, ...], shapes: lis
 @pytest.mark.parametrize("gradient", [True, False])
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 def test_lengths_may_be_given(kind: torch.dtype, gradient: bool) -> None:
-    """Of no tokens there is no mean; more than there are positions are all."""
+    """No tokens have no mean; a length beyond the positions means all of them."""
     torch.manual_seed(12)
     x, scores = torch.randn(2, 3, 6, 4, 32).unbind()
     lengths = torch.tensor([6, 1, 4])
@@ -143,7 +143,7 @@ def test_lengths_may_be_given(kind: torch.dtype, gradient: bool) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_gradients_of_a_part_that_sentences_share() -> None:
-    """By several threads, too."""
+    """Also by several threads."""
     torch.manual_seed(13)
     hidden, part, bias = torch.randn(64, 40, 64), torch.randn(1, 40, 64, requires_grad=True), torch.zeros(2, 32)
     results = []

@@ -1,4 +1,4 @@
-"""Linear layers and feed-forward blocks: values and gradients, by either matrix products."""
+"""Linear layers and feed-forward blocks: values and gradients, by both kinds of matrix products."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_without_gradient_the_products_are_the_same(sizes: tuple[int, int], kind
 
 @pytest.mark.parametrize("gradient", [True, False])
 def test_an_update_with_its_bias_is_the_layer(gradient: bool, kind: torch.dtype) -> None:
-    """The bias is left where PyTorch multiplies, and added where the custom products do."""
+    """The bias is left to the caller with PyTorch's products, and added by the custom ones."""
     torch.manual_seed(18)
     hidden, output, x = Linear(32, 48), Linear(48, 32), torch.randn(2, 5, 51, 32).to(kind)
     with torch.set_grad_enabled(gradient):
@@ -100,7 +100,7 @@ def test_an_update_with_its_bias_is_the_layer(gradient: bool, kind: torch.dtype)
 
 @needs_kernels
 def test_gradients_of_weights_are_summed_in_blocks(kind: torch.dtype) -> None:
-    """A single sum of many rows would lose digits."""
+    """A single sum over many rows would lose digits."""
     torch.manual_seed(17)
     (x64, x), (gradient64, gradient) = (exact_and_rounded(kind, 1, 50_000, 32) for _ in range(2))
     assert x[..., 0].numel() > 2 * BLOCK_ROWS
@@ -133,7 +133,7 @@ def test_dropout_of_a_hidden_layer_falls_on_any_number_of_axes(places: tuple[int
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_sizes_that_do_not_fit_are_an_error(kind: torch.dtype) -> None:
-    """As of PyTorch; kernels would read what lies behind."""
+    """Errors are those of PyTorch; kernels would read memory behind the tensors."""
     x, weight = torch.ones(3, 64, dtype=kind), torch.ones(48, 32, dtype=kind)
     with pytest.raises(RuntimeError):
         linear(x, weight)

@@ -35,11 +35,11 @@ def losses_and_gradients(
 @needs_kernels
 @pytest.mark.parametrize("name", mostly_slow(MODELS, FAST_TESTS))
 def test_losses_and_gradients_are_those_of_the_plain_forms(name: str) -> None:
-    """In float32 to 1e-5; in bfloat16 they are hardly further from those of float32 than the plain forms'.
+    """Equal in float32 to 1e-5; in bfloat16 they are hardly further from those of float32 than the plain forms'.
 
-    But for at most one draw, where rounding decides whether ReLU lets a number next to 0 through.
+    At most one draw may differ, where rounding decides whether ReLU passes a number near 0.
     """
-    seeds = range(2, 8)  # of a single draw the errors in bfloat16 are anything up to twice as large, either way
+    seeds = range(2, 8)  # for a single draw, errors in bfloat16 differ by up to a factor of two, either way
     found = {}
     for each in ("plain", "native"):
         with backend(each):  # type: ignore[arg-type]

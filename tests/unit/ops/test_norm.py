@@ -45,7 +45,7 @@ def test_add_norm(axes: tuple[int, ...] | None, threads: int) -> None:
 
 @needs_kernels
 def test_a_norm_hands_its_input_on() -> None:
-    """Gradients of both are summed."""
+    """The gradients of both are summed."""
     torch.manual_seed(5)
     x, norm = torch.randn(2, 3, 32, requires_grad=True), norm_of(32)
     results = []
@@ -126,7 +126,7 @@ def test_without_dropout_and_gradient(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "float32 by PyTorch", "bfloat16", "bfloat16 by PyTorch"], indirect=True)
 def test_products_of_a_norm_keep_what_it_is_of(kind: torch.dtype) -> None:
-    """The norm is computed again in the backward pass; also where what it is of is not contiguous."""
+    """The norm is computed again in the backward pass, also if its input is not contiguous."""
     torch.manual_seed(18)
     x = (2 + 3 * torch.randn(3, 2, 32, 7).transpose(2, 3)).to(kind)
     norm, hidden, output = norm_of(32), torch.nn.Linear(32, 48), torch.nn.Linear(48, 32)
@@ -185,7 +185,7 @@ def test_a_norm_may_have_an_epsilon_of_its_own() -> None:
 @needs_kernels
 @pytest.mark.parametrize("places", [(64,), (2, 3, 2, 5)])
 def test_dropout_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
-    """Each number by itself, as in the plain form."""
+    """Each number is dropped by itself, as in the plain form."""
     torch.manual_seed(9)
     x, dropout, norm = torch.zeros(*places, 32), SharedDropout(0.5), norm_of(32)
     for total in (dropout_add(x, x + 1, dropout), add_norm(x, x + 1, dropout, norm)[0]):
@@ -205,7 +205,7 @@ def test_dropout_falls_on_any_number_of_axes(places: tuple[int, ...]) -> None:
     ],
 )
 def test_norms_that_the_kernel_does_not_compute(norm: torch.nn.LayerNorm) -> None:
-    """Without bias or weight, or of several axes."""
+    """Norms without bias or weight, or over several axes."""
     torch.manual_seed(10)
     x = torch.randn(2, 3, 32)
     assert_close(layer_norm(x, norm), norm(x))
@@ -237,7 +237,7 @@ def test_a_bias_of_other_features_is_an_error() -> None:
 
 @needs_kernels
 def test_the_norm_is_that_of_the_stored_sum() -> None:
-    """Which in bfloat16 is rounded: the backward pass recomputes the norm from it."""
+    """The sum is rounded in bfloat16, and the backward pass recomputes the norm from it."""
     torch.manual_seed(7)
     x, update = torch.randn(2, 5, 64).bfloat16(), torch.randn(2, 5, 64).bfloat16()
     norm = norm_of(64)

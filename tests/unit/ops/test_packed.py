@@ -32,7 +32,7 @@ def test_an_int8_layer_in_bfloat16() -> None:
 @needs_gemm
 @pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
 def test_weights_are_packed_before_their_first_use(kind: type[PackedLinear], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that translate with one model read weights that nobody writes any more."""
+    """Threads that translate with one model only read its weights."""
     torch.manual_seed(14)
     linear, x = torch.nn.Linear(32, 64), torch.randn(5, 32)
     layer = kind.of(linear)
@@ -81,7 +81,7 @@ def test_a_row_does_not_depend_on_the_number_of_rows(kind: type[PackedLinear], i
 @pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("kind", [Float32Linear, BFloat16Linear, Int8Linear])
 def test_features_that_do_not_fit_are_refused(kind: type[PackedLinear]) -> None:
-    """Kernels would read what lies behind them."""
+    """Kernels would read memory behind them."""
     hidden, output, narrow = map(kind.of, (torch.nn.Linear(32, 64), torch.nn.Linear(64, 32), torch.nn.Linear(48, 32)))
     for features in (16, 64):
         with pytest.raises(ValueError, match=f"{features} features for a layer of 32"):
@@ -125,11 +125,11 @@ def test_int8_layers_are_linear_layers_but_for_rounding(kernels: bool, kind: tor
 @pytest.mark.parametrize("rows", [1, 5, 6, 97])
 @pytest.mark.parametrize("sizes", GEMM_SIZES)
 def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threads: int) -> None:
-    """As the same integers in float64: rows and weights that are integers already, the largest that there are."""
+    """Equal to float64 products, for rows and weights that are already integers, including the largest ones."""
     torch.manual_seed(17)
     layers = torch.nn.Linear(*sizes), torch.nn.Linear(*reversed(sizes))
     for layer in layers:
-        torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, :2] = 127  # the sums of pairs that are largest
+        torch.nn.init.uniform_(layer.weight, -127, 127).data.round_()[:, :2] = 127  # the largest sums of pairs
         torch.nn.init.normal_(layer.bias)
     largest = library().largest_int8()
     x = torch.randint(-largest, largest + 1, (rows, sizes[0])).float()
@@ -142,11 +142,11 @@ def test_products_of_integers_are_exact(sizes: tuple[int, int], rows: int, threa
     with number_of_threads(threads):
         own, own_block = first(x), mlp_update(x, first, second, NO_DROPOUT).total
     assert_close(own.double(), expected, rtol=1e-5, atol=1e-2)
-    assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # what lies between two integers
+    assert (own_block - expected_block).norm() < 1e-3 * expected_block.norm()  # values between two integers
 
 
 def test_without_kernels_integers_are_multiplied_in_float32() -> None:
-    """Under autocast as well: nothing but the result is rounded to bfloat16."""
+    """Also under autocast, where only the result is rounded to bfloat16."""
     torch.manual_seed(17)
     layer, x = torch.nn.Linear(512, 512), torch.randn(64, 512)
     with backend("plain"), torch.autocast("cpu", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Several positions of beam search in one call: what they lead to is what one after the other leads to."""
+"""Several positions of beam search in one call: the result is that of one call after another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.kernels import MODELS, VOCABULARY, needs_kernels, require_gemm
 pytestmark = needs_kernels
 SOURCES = pad_rows([*([8 + row] * length + [eos_id] for row, length in enumerate([4, 1, 6, 3, 1, 7, 2, 5]))])
 SEARCH = SearchConfig(beam_size=4, max_length_factor=2.0, max_length_offset=9)
-"""Beyond the room that caches have at first, so that they grow."""
+"""Positions beyond the initial size of caches, so that they grow."""
 
 
 def prepared(name: str, precision: Precision = "float32") -> TranslationModel:
@@ -43,7 +43,7 @@ def translated(
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many positions each call has computed."""
+    """Number of positions computed by each call."""
     counts: list[int] = []
 
     def counted(*arguments: Any) -> Any:
@@ -61,7 +61,7 @@ def test_translations_are_those_of_one_position_after_the_other(
     name: str, precision: Precision, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = prepared(name, precision)
-    translated(model, precision)  # what is done once only
+    translated(model, precision)  # work that is done only once
     computed.clear()
     found = [translated(model, precision), *(translated(model, precision, row[None]) for row in SOURCES[:3])]
     assert max(computed) > 5 and sum(computed) > 60

@@ -1,4 +1,4 @@
-"""Decoding positions that are recorded and replayed: the same results, and nothing but kernels between them."""
+"""Decoding positions that are recorded and replayed: the same results, with kernels alone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from support.kernels import MODELS, VOCABULARY, needs_kernels, require_gemm
 pytestmark = needs_kernels
 SOURCE = torch.tensor([[4, 5, 6, 7, eos_id, 0], [9, eos_id, 0, 0, 0, 0], [8, 8, 11, 30, 21, eos_id]])
 OTHER = torch.tensor([[8, 5, eos_id, 0, 0, 0], [14, 15, 9, 12, 31, eos_id], [30, 11, 8, 7, eos_id, 0]])
-"""Of the same shape."""
+"""A source of the same shape."""
 
 LEAVING = {2: [1, 0, 2, 4, 4, 5, 7, 8, 6], 4: [7, 6, 6, 4, 3, 5], 6: [4, 3, 5]}
-"""Rows that go on, by position: the last sentence takes the place of the first, and then that which is left."""
+"""Selected rows by position: the last sentence moves to the place of the first, then the remaining one does."""
 
 
 def prepared(name: str, precision: Precision) -> TranslationModel:
@@ -41,7 +41,7 @@ def prepared(name: str, precision: Precision) -> TranslationModel:
 def logits_of(
     model: TranslationModel, precision: Precision, source: Tensor = SOURCE
 ) -> tuple[list[Tensor], KernelRunner]:
-    """Of some positions of three sentences of three rows, of which two leave in turn, and a cache that grows."""
+    """Logits of some positions of three sentences of three rows, two of which leave in turn, with a growing cache."""
     found = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, precision != "float32"):
         state = model.start(source).select(torch.arange(3).repeat_interleave(3))
@@ -65,11 +65,11 @@ def test_replayed_positions_are_those_computed_from_python(
     monkeypatch.setattr(
         Recording, "replay", lambda self, library, size: replays.append(size) or replayed(self, library, size)
     )
-    logits_of(model, precision)  # what is done once only
+    logits_of(model, precision)  # work that is done only once
     replay._known[model].recorded.clear()
     replays.clear()
     first, runner = logits_of(model, precision)
-    # Recorded at the first position, and anew as the cache has grown.
+    # Recorded at the first position, and again after the cache has grown.
     assert replays == [3, 3, 3, 2, 2, *[1] * 7] and not runner.obstacles
     del runner
     replays.clear()
@@ -118,7 +118,7 @@ def test_a_recording_of_another_packed_layer_is_not_replayed(kind: type[PackedLi
     model, x = nn.Sequential(kind(torch.randn(32, 16), None)), torch.randn(3, 2, 16)
     for _ in range(2):
         KernelRunner().run(model, model, x, ())
-    for _ in range(4):  # where the former one was, perhaps
+    for _ in range(4):  # perhaps at the address of the former one
         model[0] = kind(torch.randn(32, 16), None)
         assert torch.equal(KernelRunner().run(model, model, x, ()), model(x))
 
@@ -150,13 +150,13 @@ def test_translations_are_equal_whatever_the_order_in_which_sentences_leave(
     require_gemm(precision)
     model, recorded = prepared(name, precision), []
     sources = pad_rows([*([8 + row] * length + [eos_id] for row, length in enumerate([4, 1, 6, 3, 1, 7, 2, 5]))])
-    search = SearchConfig(beam_size=4, max_length_factor=1.0, max_length_offset=2)  # random models seldom end by choice
+    search = SearchConfig(beam_size=4, max_length_factor=1.0, max_length_offset=2)  # random models rarely end by choice
 
     def translated() -> list[list[Hypothesis]]:
         with torch.autocast("cpu", torch.bfloat16, precision != "float32"):
             return beam_search(model, sources, search, num_best=3)
 
-    translated()  # what is done once only
+    translated()  # work that is done only once
     replay._known[model].recorded.clear()
     record = Recording.recorded
     monkeypatch.setattr(Recording, "recorded", lambda self, watched: recorded.append(1) or record(self, watched))
@@ -187,12 +187,12 @@ def test_what_pytorch_computes_is_not_replayed() -> None:
 
 
 def twice(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """With other kernels than before."""
+    """A function with other kernels."""
     return 2 * layer_norm(layer_norm(x, norm), norm)
 
 
 def exponential(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """With what PyTorch computes before a kernel."""
+    """A function in which PyTorch computes the input of a kernel."""
     return layer_norm(torch.exp(x), norm)
 
 
@@ -201,7 +201,7 @@ def exponential(x: Tensor, norm: nn.LayerNorm) -> Tensor:
 def test_other_kernels_or_tensors_than_those_seen_are_no_recording(
     other: Callable[[Tensor, nn.LayerNorm], Tensor],
 ) -> None:
-    """What was seen to be kernels alone may not be so where other kernels are called, or read something else."""
+    """A function that called kernels alone may not do so when other kernels are called, or read other tensors."""
     norm, runner = nn.LayerNorm(16), KernelRunner()
     runner.run(norm, lambda x: layer_norm(x, norm), torch.randn(3, 16), ())
     x = torch.randn(4, 16)
@@ -224,7 +224,7 @@ def test_a_replay_computes_the_sentences_that_are_left() -> None:
 def test_what_is_not_computed_for_each_sentence_is_not_replayed() -> None:
     norm, recording = nn.LayerNorm(16), Recording(3)
     with recording.recorded():
-        layer_norm(torch.empty(4, 16), norm)  # no three sentences have equal shares in four rows
+        layer_norm(torch.empty(4, 16), norm)  # three sentences cannot have equal shares of four rows
     assert recording.obstacle == "a kernel whose work is not the same for each sentence"
     with pytest.raises(ValueError, match="cannot replay 4 sentences: the recording is for 3 at most"):
         recording.replay(library(), 4)
@@ -248,7 +248,7 @@ def test_memory_is_taken_again_when_nothing_reads_it() -> None:
 @pytest.mark.parametrize("name", ["transformer", "reformer-fast"])
 @torch.no_grad()
 def test_logits_are_the_callers(name: str) -> None:
-    """Of recorded, replayed and grown positions: none is overwritten by those after it."""
+    """Logits of recorded, replayed and grown positions are not overwritten by later ones."""
     require_gemm("float32")
     model = prepared(name, "float32")
     state, found = model.start(SOURCE), []

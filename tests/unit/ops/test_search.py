@@ -1,4 +1,4 @@
-"""A position of beam search, and which tokens may come next."""
+"""A position of beam search, and the tokens that may come next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def beams_of(totals: torch.Tensor, length: int = 3) -> Hypotheses:
 
 
 def check_survivors(step: BeamStep, before: Hypotheses) -> None:
-    """They are the best candidates that do not end, one token longer than what they continue."""
+    """Check that they are the best candidates that do not end, one token longer than those that they continue."""
     size = before.ids.shape[1]
     for sentence, ids in enumerate(step.candidates.ids.tolist()):
         ranks = [rank for rank, token in enumerate(ids) if token != END][:size]
@@ -35,7 +35,7 @@ def check_survivors(step: BeamStep, before: Hypotheses) -> None:
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [5, 16, 43])
 def test_candidates_are_the_best_of_all_continuations(vocabulary: int, kind: torch.dtype, kernels: Name) -> None:
-    """Against a sort of them all; rounded logits have many ties."""
+    """Compared with a sort of all of them; rounded logits have many ties."""
     torch.manual_seed(9)
     logits = torch.randn(12, vocabulary + 3).mul(3).round().to(kind)[:, :vocabulary]
     totals = torch.randn(4, 3).double().round()
@@ -48,7 +48,7 @@ def test_candidates_are_the_best_of_all_continuations(vocabulary: int, kind: tor
     restrict(log_probabilities, required, banned)
     every = (totals.unsqueeze(-1) + log_probabilities).flatten(1)
     order = every.argsort(dim=1, descending=True, stable=True)[:, :6]
-    possible = every.gather(1, order) > -torch.inf  # others are in the order of their beams' best
+    possible = every.gather(1, order) > -torch.inf  # others are ordered by the best of their beams
     assert not step.has_nan
     for own, wanted in zip(
         step.candidates,
@@ -86,7 +86,7 @@ def test_survivors_are_one_token_longer(length: int, kernels: Name) -> None:
 
 @pytest.mark.parametrize("kernels", ["native", "plain"])
 def test_search_is_told_when_a_sentence_may_be_done(kernels: Name) -> None:
-    """When one of the K best ends, or none goes on; not when the end mark is among the others, or impossible."""
+    """If one of the K best ends, or none continues; not if the end mark is among the others, or impossible."""
 
     def settled(logits: torch.Tensor, totals: torch.Tensor, required: int | None = None) -> bool:
         with backend(kernels):

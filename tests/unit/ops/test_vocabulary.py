@@ -72,7 +72,7 @@ def test_weights_of_a_divergence_may_lie_apart(weights: Tensor) -> None:
     [((9, 24), torch.ones(9)), ((9, 35), torch.ones(3)), ((9, 35), torch.ones(9, dtype=torch.float64))],
 )
 def test_predictions_and_weights_that_do_not_fit_are_an_error(second: tuple[int, int], weights: Tensor) -> None:
-    """Not read beyond their end."""
+    """Kernels must not read beyond their end."""
     with pytest.raises(RuntimeError):
         divergence(torch.randn(9, 35), torch.randn(second), weights)
 
@@ -94,7 +94,7 @@ def test_a_nearly_certain_token_is_less_than_certain(place: int) -> None:
 
 @needs_kernels
 def test_numbers_beside_a_vector_are_rounded_like_those_in_it() -> None:
-    """To bfloat16: of 15 columns and of 16, of which the last is impossible; a NaN stays one."""
+    """Rounding to bfloat16, with 15 columns and with 16, the last of which is impossible; a NaN stays one."""
     torch.manual_seed(9)
     logits, gold, weights = 3 * torch.randn(64, 15), torch.randint(15, (64,)), torch.ones(64)
     logits[5, 3] = torch.nan
@@ -126,13 +126,13 @@ def test_log_softmax(width: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("count", [1, 10, 70])
 @pytest.mark.parametrize("width", [70, 96, 1003])
 def test_topk(width: int, count: int) -> None:
-    """Of equal values the first, whatever their number; and no NaN goes unnoticed."""
+    """The first of any number of equal values wins; and every NaN is noticed."""
     torch.manual_seed(18)
     values = torch.randn(7, width).mul(4).round().div(4)
     values[0], values[1, 5:] = 0, -torch.inf
     best, places, has_nan = topk(values, count)
     ordered = values.sort(dim=-1, descending=True, stable=True)
-    finite = best > -torch.inf  # of impossible tokens, any may come first
+    finite = best > -torch.inf  # impossible tokens may be in any order
     assert torch.equal(best, ordered.values[:, :count])
     assert torch.equal(places[finite], ordered.indices[:, :count][finite])
     assert not has_nan

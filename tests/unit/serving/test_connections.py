@@ -1,4 +1,4 @@
-"""What the server sends, in how many packets, and what its garbage collector looks through."""
+"""The server's packets, and the objects that its garbage collector traverses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jointnmt.serving.server import settle
 
 
 class Sent:
-    """A transport that notes what is sent."""
+    """A transport that records what is sent."""
 
     def __init__(self) -> None:
         self.packets: list[bytes] = []
         self.closed = False
 
     def write(self, data: bytes) -> None:
-        """Note it."""
+        """Record data."""
         assert not self.closed
         self.packets.append(data)
 
@@ -33,7 +33,7 @@ class Sent:
 
 
 def sent(*writes: bytes, then: str = "") -> list[bytes]:
-    """What a transport gets of writes in one turn; `then` is called in the same turn."""
+    """Packets to a transport from writes in one turn of the loop; `then` is called in the same turn."""
 
     async def turn() -> list[bytes]:
         transport: Any = Sent()
@@ -60,7 +60,7 @@ def test_what_has_been_written_is_sent_before_the_connection_closes() -> None:
 
 
 def test_much_is_sent_at_once() -> None:
-    """The transport asks to pause only of what it has."""
+    """The transport's request to pause counts only the data that it has."""
     part = bytes(GATHERED_BYTES // 2 + 1)
     assert sent(b"head", part, part, b"end") == [b"head" + part + part, b"end"]
 
@@ -78,7 +78,7 @@ def test_turns_are_sent_one_by_one() -> None:
 
 
 class Model:
-    """Something that is part of a cycle, as modules are."""
+    """An object that is part of a cycle, like modules."""
 
     def __init__(self) -> None:
         self.itself = self

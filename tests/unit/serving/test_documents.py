@@ -1,4 +1,4 @@
-"""Texts and HTML: cut into sentences, and put together again."""
+"""Texts and HTML: split into sentences, and joined again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words_as_tokens(text: str) -> list[str]:
 
 
 def translated(text: str, backwards: bool = False) -> Rendered:
-    """Each word in capitals, in the same order or the other way round, aligned accordingly."""
+    """Each word in capitals, in the same or reverse order, aligned accordingly."""
     words = text.split()
     order = list(range(len(words)))[:: -1 if backwards else 1]
     target = " ".join(words[place].upper() for place in order)
@@ -131,7 +131,7 @@ def tags(source: str) -> list[str]:
 
 
 class Nesting(HTMLParser):
-    """Notes end tags that close nothing, and counts start tags."""
+    """Records end tags that close nothing, and counts start tags."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ def test_what_is_not_translated_ends_where_html_ends_it(source: str, filled: str
 
 @pytest.mark.parametrize("repeated", ["<a ", "<!--", "<![x[", "</", "<?"])
 def test_what_never_ends_is_looked_for_once(repeated: str) -> None:
-    """Else this takes half an hour."""
+    """Otherwise this takes half an hour."""
     for source in (repeated * 50_000, repeated * 50_000 + ">", "<p translate=no>" + "<i>" * 25_000 + "</u>" * 25_000):
         assert (
             "".join(part for part in Html.of(source, "de").parts if isinstance(part, str))

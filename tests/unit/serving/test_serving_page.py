@@ -1,4 +1,4 @@
-"""What docs/serving.md says of settings and routes is so."""
+"""docs/serving.md is correct about settings and routes."""
 
 from __future__ import annotations
 

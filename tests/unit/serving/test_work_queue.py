@@ -1,4 +1,4 @@
-"""Which sentences are computed next, and whose places are freed when."""
+"""Order of sentences, and release of places in the queue."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_clients_that_do_not_come_back_are_not_waited_for_long() -> None:
 
 
 def test_many_clients_are_waited_for_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many that answering all of them takes longer than anything is waited for."""
+    """So many that answering all of them takes longer than any wait."""
     monkeypatch.setattr("jointnmt.serving.queue.LONGEST_WAIT_SECONDS", 10 * ANSWER_SECONDS)
     queue = answered(15)
     thread = put_slowly(queue, 15, 0.0001)
