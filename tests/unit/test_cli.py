@@ -96,7 +96,7 @@ def test_one_name_for_one_thing() -> None:
         for param in command_of(name, getattr(import_module(f"jointnmt.cli.{function}"), function)).params:
             kinds.update({each: kinds[each] | {param.metavar} for each in param.opts if each.startswith("--")})
     differing = {name: found for name, found in kinds.items() if len(found) > 1}
-    # A file or a folder; settings of recipes or others; an address of a corpus; for `init`, language codes; types that a
+    # A file or a folder; recipes or other settings; an address of a corpus; for `init`, language codes; types that a
     # format can store.
     assert set(differing) == {"--out", "--set", "--from", "--source", "--target", "--weights"}, differing
     assert differing["--source"] == differing["--target"] == {"FILE", "CODE"}
