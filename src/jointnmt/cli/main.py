@@ -45,7 +45,7 @@ COMMANDS = {
     "serve": "Serve models over HTTP: LibreTranslate's API, and a typed one.",
     "explore": "Explore models on sentences: cells, attention, search, in one page that opens without a server.",
     "report": "Write a report on several runs: scores, curves, analyses, samples, attention.",
-    "share": "Save a run as a small folder to give away, with a card.",
+    "share": "Save a run as a small folder to share, with a card.",
     "export": "Write a trained Transformer for another engine, CTranslate2.",
     "kernels": "Build the custom CPU kernels, or show their status.",
 }

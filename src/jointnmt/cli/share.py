@@ -1,4 +1,4 @@
-"""`jointnmt share`: a run as a folder to give away."""
+"""`jointnmt share`: a run as a folder to share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def share(
     ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Save a run as a small folder to give away: weights, segmentation, configuration, and a card (README.md).
+    """Save a run as a small folder to share: weights, segmentation, configuration, and a card (README.md).
 
     Every command that needs neither checkpoints nor training text takes the folder as a RUN. The card states data,
     seed, settings, scores and licences; those that are not given are marked as not stated.

@@ -111,13 +111,13 @@ def parsed(
 def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport) -> None:
     if getattr(filters, error.kind) == "error":
         other = error.reason in OF_ENCODINGS
-        mend = (
+        remedy = (
             "If the text has another encoding, convert it to UTF-8, for example with iconv; otherwise fix"
             if other
             else "Fix"
         )
         raise DataError(
-            f"{error.origin}: {error.reason}. {mend} the line, or set data.filters.{error.kind}=drop to leave out such "
+            f"{error.origin}: {error.reason}. {remedy} the line, or set data.filters.{error.kind}=drop to leave out such "
             "pairs and have them counted."
         ) from None
     report.remove(error.reason, error.origin)

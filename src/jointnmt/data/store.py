@@ -201,7 +201,7 @@ def build_store(
     fingerprint = _fingerprint(texts, filters, segmentation, which)
     cache = config.cache_folder
     directory = cache / "segmented" / fingerprint[:32]
-    if anew := fault(directory, fingerprint, segmentation) is not None:
+    if rebuilt := fault(directory, fingerprint, segmentation) is not None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             with store_lock(directory):
@@ -221,7 +221,7 @@ def build_store(
                 "variable JOINTNMT_CACHE to a folder that you can write to, with enough space."
             ) from error
     store = TokenStore(directory, texts)
-    level = logging.WARNING if anew and store.report.removed else logging.INFO
+    level = logging.WARNING if rebuilt and store.report.removed else logging.INFO
     if not quiet:
         logger.log(level, "%s: %s", which, store.report.render())
     return store

@@ -143,7 +143,7 @@ async def _http(_: Request, error: HTTPException) -> Response:
     return error_response(error.status_code, f"{error.detail.rstrip('.')}.", dict(error.headers or {}))
 
 
-async def _mendable(_: Request, error: Exception) -> Response:
+async def _bad_request(_: Request, error: Exception) -> Response:
     return error_response(400, str(error))
 
 
@@ -155,8 +155,8 @@ ERROR_ANSWERS: ErrorAnswers = {
     RequestError: _refused,
     RequestValidationError: _invalid,
     HTTPException: _http,
-    DataError: _mendable,
-    ConfigurationError: _mendable,
+    DataError: _bad_request,
+    ConfigurationError: _bad_request,
 }
 """Handlers of exceptions; every error has the form {"error": message}."""
 

@@ -1,4 +1,4 @@
-"""A run as a folder to give away: compact weights, and a card with their scores on test sets."""
+"""A run as a folder to share: compact weights, and a card with their scores on test sets."""
 
 from __future__ import annotations
 

@@ -100,11 +100,11 @@ def tagged(
     """
     if tag is None:
         return _warned_of_the_first_untagged(texts, known) if needed else iter(texts)
-    check_tag(tag, known)
+    check_known_tag(tag, known)
     return (text if isinstance(text, DataError) or is_blank(text) else f"{tag} {text}" for text in texts)
 
 
-def check_tag(tag: str | None, known: Sequence[str]) -> None:
+def check_known_tag(tag: str | None, known: Sequence[str]) -> None:
     """Refuse a tag that a model does not have.
 
     Raises:

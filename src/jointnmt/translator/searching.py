@@ -25,7 +25,7 @@ from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import (
     EncodedSentence,
     Line,
-    check_tag,
+    check_known_tag,
     checked_texts,
     numbered_lines,
     pair_lines,
@@ -78,7 +78,7 @@ def check_options(translator: Translator, options: TranslationOptions) -> None:
         )
     if options.alignments:
         translator.check_can_align()
-    check_tag(options.tag, translator.segmentation.source.tags)
+    check_known_tag(options.tag, translator.segmentation.source.tags)
     search = search_of(translator, options)
     if isinstance(search, SearchConfig):
         check_num_best(options.num_best, search)

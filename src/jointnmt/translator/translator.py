@@ -53,6 +53,9 @@ class Translator(Pretrained):
     ) -> None:
         """Make a translator of a model that is on its device.
 
+        For the whole process, threads are limited to the cores available, and adapt how they wait
+        (`ops.adapt_waiting`).
+
         Args:
             model: the model, which is put into evaluation mode. Its weights must not change afterwards, as some are
                 copied (`self.model`).

@@ -238,7 +238,7 @@ def find(directory: Path, toolchain: Toolchain) -> tuple[Path | None, dict[Path,
     return None, damaged
 
 
-def checksum(path: Path) -> str:
+def checksum_in_name(path: Path) -> str:
     """The SHA-256 in the name of a library, which is that of the file if it is verified."""
     return path.stem.rpartition("-")[2]
 
@@ -259,7 +259,7 @@ def _fault(path: Path) -> str | None:
         if facts.st_mode & OTHERS_CAN_WRITE:
             return "can be written to by other users"
         found = hashlib.sha256(file.read()).hexdigest()
-    return None if found == checksum(path) else "is damaged or altered (its SHA-256 is not the one in its name)"
+    return None if found == checksum_in_name(path) else "is damaged or altered (its SHA-256 is not the one in its name)"
 
 
 def _check_directory(directory: Path) -> None:

@@ -98,7 +98,7 @@ def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelSt
         features,
         directory=str(directory),
         library=None if path is None else str(path),
-        sha256=None if path is None else build.checksum(path),
+        sha256=None if path is None else build.checksum_in_name(path),
         has_threads=None if path is None or off else hasattr(build.load(path), "uses_threads"),
         products=usable,
     )
