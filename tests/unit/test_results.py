@@ -107,7 +107,7 @@ def test_a_run_is_kept_with_what_it_translates(root: Path) -> None:
     ("run", "system", "error", "message"),
     [
         ("two", "third", ConfigurationError, "names no such system; it names first, second"),
-        ("one", "first", ConfigurationError, "seed-1: is there already"),
+        ("one", "first", ConfigurationError, "seed-1: exists and is not empty"),
         ("missing", "first", ModelError, "no trained model"),
         ("without-log", "second", OSError, "log.jsonl"),
     ],
@@ -155,7 +155,7 @@ def test_a_trial_is_told_by_what_it_changes_of_the_recipe(root: Path) -> None:
         "`model.dropout` 0.25, `model.shortcuts.input` embedding, `model.shortcuts.kind` fusion",
         "2",
     ]
-    with pytest.raises(ConfigurationError, match="is there already"):
+    with pytest.raises(ConfigurationError, match="exists and is not empty"):
         trial(root, "one", "plain")
     with pytest.raises(ConfigurationError, match=r"results.yaml names no such trial"):
         trial(root, "one", "third")
@@ -439,7 +439,7 @@ def test_the_command_collects_runs_of_several_seeds(root: Path, capsys: pytest.C
     assert main(["collect", str(root / "one"), str(root / "two"), str(root / "tiny/first"), "--device", "cpu"]) == 0
     assert capsys.readouterr().out.split() == [str(root / f"tiny/first/seed-{seed}") for seed in (1, 2)]
     assert main(["collect", str(root / "one"), str(root / "tiny/first")]) == ConfigurationError.exit_code
-    assert "is there already" in capsys.readouterr().err
+    assert "exists and is not empty" in capsys.readouterr().err
 
 
 def test_the_corpora_of_this_repository_can_be_read() -> None:
