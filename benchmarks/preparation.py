@@ -48,7 +48,7 @@ SEED = 1
 NOISE = 0.15
 """Fraction of the words of a side that are changed."""
 UPDATES = 5
-"""Limits of a batch and an update of the training."""
+"""Updates of the training."""
 LOADED = 100
 """Updates whose batches are loaded, at the beginning and at the end of an epoch."""
 
