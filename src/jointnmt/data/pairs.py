@@ -117,8 +117,8 @@ def _leave_out(error: _BadPairError, filters: FilterConfig, report: FilterReport
             else "Fix"
         )
         raise DataError(
-            f"{error.origin}: {error.reason}. {remedy} the line, or set data.filters.{error.kind}=drop to leave out such "
-            "pairs and have them counted."
+            f"{error.origin}: {error.reason}. {remedy} the line, or set data.filters.{error.kind}=drop to leave such "
+            "pairs out and have them counted."
         ) from None
     report.remove(error.reason, error.origin)
 
