@@ -9,10 +9,10 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 BENCH := runs/benchmarks
 FAULTS ?= 10
-# Where pip looks for torch, too: https://download.pytorch.org/whl/cpu has builds without CUDA.
+# Further index of pip for torch: https://download.pytorch.org/whl/cpu has builds without CUDA.
 TORCH_INDEX ?=
 
-# On a small machine two test workers with one thread each are faster than two that fight for the cores.
+# On a small machine two test workers with one thread each are faster than two that compete for the cores.
 test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
@@ -21,9 +21,9 @@ test test-fast faults mutants: export OMP_NUM_THREADS ?= 1
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(INSTALLED)  ## create .venv and install the package with everything that development needs
+venv: $(INSTALLED)  ## create .venv and install the package with all development dependencies
 
-# torch first and by itself: its pin decides which build is taken, before anything else can ask for another.
+# torch first and by itself: its pin decides the build, before another package can require a different one.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jointnmt needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -45,10 +45,10 @@ test: $(INSTALLED)  ## run the whole test suite, tensor shapes checked
 test-fast: $(INSTALLED)  ## run the fast tests, within two minutes on 2 cores: no whole commands or trainings, shapes not checked
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not integration and not slow" --jaxtyping-packages=
 
-faults: $(INSTALLED)  ## what is unlikely but will happen, ten times as often: kills, failing disks, damage, made-up input, broken requests
+faults: $(INSTALLED)  ## unlikely faults, ten times as many as in the tests: kills, failing disks, damage, random input, broken requests
 	JOINTNMT_FAULTS=$(FAULTS) $(BIN)/pytest -n $(WORKERS) --dist worksteal tests/faults
 
-mutants: $(INSTALLED)  ## put chosen errors into a copy of the code, one by one: does a test notice?
+mutants: $(INSTALLED)  ## put chosen errors into a copy of the code, one by one, and check that a test fails
 	$(BIN)/python tests/mutants/run.py
 
 check: $(INSTALLED)  ## lint, check the format and the types
@@ -81,7 +81,7 @@ web:  ## build the page of serve and explore from web/ (needs node and npm)
 	npm run --prefix web check
 	npm run --prefix web build
 
-format: $(INSTALLED)  ## format, and mend what the linter can mend
+format: $(INSTALLED)  ## format, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,4 +1,4 @@
-// Kernels of a processor that this machine only emulates, against plain loops. Prints what is wrong; returns how much.
+// Kernels of a processor that this machine only emulates, against plain loops. Prints errors; returns their number.
 
 #include <cstdio>
 #include <random>
