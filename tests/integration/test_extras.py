@@ -136,7 +136,7 @@ def test_what_needs_an_extra_names_it(
 ) -> None:
     code, _, messages = outcomes[" ".join(arguments)]
     assert code == 5, messages
-    package = re.search(r"The package (\w+) is not installed", messages)
+    package = re.search(r"The package (\w+) is needed, but not installed", messages)
     assert package is not None
     assert f"pip install 'jointnmt[{extra}]'" in messages
     assert any(package[1] in packages(repository / "pyproject.toml", each) for each in extra.split(","))

@@ -63,7 +63,7 @@ def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> No
     folder = tmp_path / "mine"
     begun = invoke("init", folder, "--from", tmp_path / "mine.tsv")
     assert begun.exit_code == 0, begun.output
-    assert "lines 302 to 421: translations stand 1 line earlier" in begun.output
+    assert "lines 302 to 421: translations are 1 line earlier" in begun.output
     assert f"jointnmt train {folder / 'recipe.yaml'} --out {folder / 'run'}" in begun.output
 
     parts = {
@@ -157,8 +157,12 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
             "no pair is left to use as test (copy: ",
         ),
         (["init", ".", "--overwrite", "--from", "data/train.de", "data/train.en"], 2, "would be overwritten"),
-        (["init", ".", "--overwrite", "--from", "removed.tsv"], 2, "removed.tsv: would be overwritten"),
-        (["init", "NEW", "--from", "odd.tsv"], 2, "Say it: --source CODE"),
+        (
+            ["init", ".", "--overwrite", "--from", "removed.tsv"],
+            2,
+            "removed.tsv: is one of your files and would be overwritten",
+        ),
+        (["init", "NEW", "--from", "odd.tsv"], 2, "Give it: --source CODE"),
         (["init", "NEW", "--from", "few.tsv", "--source", "German"], 2, "is not a language code (is it de?)"),
         (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
         (["data", "check", "none.tsv"], 3, "cannot be read"),

@@ -379,16 +379,17 @@ def test_what_was_just_typed_is_not_lost(page: Page) -> None:
 
 
 def test_texts_have_the_direction_of_their_script(page: Page) -> None:
-    source_field(page).fill("שלום")
-    script = """each => {
+    is_right = """(() => {
+      const each = document.querySelector(".source .words > div");
       const range = document.createRange();
       range.selectNodeContents(each);
       const [text, box] = [range.getBoundingClientRect(), each.getBoundingClientRect()];
       return (text.left + text.right) / 2 > (box.left + box.right) / 2;
-    }"""
-    assert page.locator(".source .words > div").first.evaluate(script)
+    })()"""
+    source_field(page).fill("שלום")
+    page.wait_for_function(is_right)  # the words are drawn again when they are translated
     assert source_field(page).evaluate("each => getComputedStyle(each).unicodeBidi") == "plaintext", (
         "as the words behind it"
     )
     source_field(page).fill("der Hund")
-    assert not page.locator(".source .words > div").first.evaluate(script)
+    page.wait_for_function(f"!{is_right}")

@@ -56,7 +56,7 @@ def test_buckets_are_named_and_found() -> None:
 
 @pytest.mark.parametrize("edges", [(), (10, 10), (20, 10), (1,)])
 def test_edges_have_to_rise(edges: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="rise"):
+    with pytest.raises(ValueError, match="increase"):
         Buckets(edges)
 
 
@@ -389,7 +389,7 @@ def test_models_of_the_package_find_the_bundled_corpus(tmp_path: Path, monkeypat
     ("extra", "message"),
     [
         (["--metric", "ter"], "Choose bleu or chrf"),
-        (["--length-edges", "9", "--length-edges", "3"], "rise"),
+        (["--length-edges", "9", "--length-edges", "3"], "increase"),
         (["RUN"], "same name"),
     ],
 )

@@ -240,7 +240,7 @@ def test_a_contrast_that_is_the_reference_is_told(invoke: Invoke, tmp_path: Path
     [
         ("", 2, "Give a SUITE"),
         ("suite.json --source src.de", 2, "Give a SUITE"),
-        ("--source src.de --right src.de", 2, "--wrong: is missing"),
+        ("--source src.de --right src.de", 2, "--wrong is missing"),
         ("suite.json --kind lines", 2, "lines"),
         ("pairs --kind mucow", 2, "--kind mucow"),
         ("suite.json --scores nowhere/scores", 2, "no folder nowhere"),

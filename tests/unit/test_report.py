@@ -251,7 +251,7 @@ def test_perplexity_and_cut_translations_are_those_of_the_translator(folder: Pat
         ({"reference": "en"}, 3, "are not parallel: 9 and 7 lines"),
         ({"source": "empty", "reference": "empty"}, 3, "no sentences"),
         ({"reference": "shifted"}, 3, "test.de:2: an empty line cannot have a target"),
-        ({"out": "rep"}, 2, "its name ends in .html"),
+        ({"out": "rep"}, 2, "Give it a name that ends in .html"),
         ({"twice": "first"}, 2, "same name"),
         ({"twice": "other"}, 2, "have different languages: de-en, de-fr"),
     ],
