@@ -14,7 +14,7 @@ from jointnmt.evaluation.scores import Scores
 from jointnmt.experiment import Experiment
 from jointnmt.extras import extra
 from jointnmt.files import write_text
-from jointnmt.model_card import CARD, NOT_STATED, hub_licence, score_rows, told_by_experiment, validation_sentence
+from jointnmt.model_card import CARD, NOT_STATED, facts_of_experiment, hub_licence, score_rows, validation_sentence
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import RunDirectory
@@ -123,7 +123,7 @@ class HubFolder(
         card: ModelCard = ModelCard.from_template(
             card_data,
             template_str=info.model_card_template,
-            **told_by_experiment(experiment),
+            **facts_of_experiment(experiment),
             parameters=f"{sum(parameter.numel() for parameter in self.translator.trained.parameters()):,}",
             version=version("jointnmt"),
             measured=validation_sentence(

@@ -47,7 +47,7 @@ class StopSignals:
         self.asked: int | None = None
         """Number of the first signal, if there was one."""
         self._since = 0.0
-        self._tell: Callable[[], None] | None = None
+        self._notify: Callable[[], None] | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -62,15 +62,15 @@ class StopSignals:
             signal.signal(number, handler)
 
     @contextmanager
-    def deferred(self, tell: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """A context in which a signal is recorded and `tell` called, instead of raising; a later Ctrl-C raises."""
-        self._tell = tell
+    def deferred(self, notify: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """A context in which a signal is recorded and `notify` called, instead of raising; a later Ctrl-C raises."""
+        self._notify = notify
         try:
             if self.asked is not None:
-                tell()
+                notify()
             yield
         finally:
-            self._tell = None
+            self._notify = None
 
     def check(self) -> None:
         """Raise a recorded signal.
@@ -84,13 +84,13 @@ class StopSignals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked is None:
             self.asked, self._since = number, time.monotonic()
-            if self._tell is None:
+            if self._notify is None:
                 raise Interruption(number)
             at_once = "Ctrl-C again stops" if number == signal.SIGINT else "Ctrl-C stops"
             logger.warning(
                 "%s: stopping after this update; %s now, without saving", signal.Signals(number).name, at_once
             )
-            self._tell()
+            self._notify()
         elif number == signal.SIGINT and time.monotonic() - self._since > SECOND_SIGNAL_SECONDS:
             raise Interruption(number)
 

@@ -74,7 +74,7 @@ float32; `--precision` says otherwise.
 """
 
 
-def told_by_experiment(experiment: Experiment) -> dict[str, Any]:
+def facts_of_experiment(experiment: Experiment) -> dict[str, Any]:
     """Values of the template that come from the configuration."""
     data = experiment.data
     return {

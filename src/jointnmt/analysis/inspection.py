@@ -162,21 +162,21 @@ def inspect_pair(
     chosen = log_softmax(logits)[0].gather(-1, batch.target_output[0].unsqueeze(-1)).squeeze(-1)
     segmentation = translator.segmentation
     target_tokens = (BOS, *map(segmentation.target.piece, sentence.target), EOS)
-    told = len(chosen)
+    positions = len(chosen)
     attention = {name: layers for name in (*SEQUENCES, *GRID) if (layers := getattr(attn_weights, name))}
     return Inspection(
         family=translator.experiment.model.family,
         translation=text,
         source_tokens=(*map(segmentation.source.piece, sentence.source), EOS),
-        target_read=target_tokens[:told],
-        target_predicted=target_tokens[1 : told + 1],
+        target_read=target_tokens[:positions],
+        target_predicted=target_tokens[1 : positions + 1],
         token_log_probabilities=tuple(chosen.tolist()),
         alignment=_array(attn_weights.require_alignment()[0]),
         attention={name: _array(torch.cat(layers)) for name, layers in attention.items()},
         entropy={name: _entropy(name, layers) for name, layers in attention.items()},
         states={name: stream.norms() for name, stream in streams.items()},
         gates={name: _array(torch.cat(layers).mean(-1)) for name, layers in attn_weights.gates.items()},
-        left_out=sentence.target_tokens - told,
+        left_out=sentence.target_tokens - positions,
     )
 
 

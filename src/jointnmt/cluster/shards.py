@@ -83,11 +83,11 @@ class ShardTranslator:
         for start in range(0, len(lines), WINDOW):
             found += translate_each(translator, lines[start : start + WINDOW], job.options)
         wrong = [_record(rows, i, shard, each.error) for i, each in enumerate(found) if each.error is not None]
-        told = f"{UNTRANSLATED}/{Path(name).stem}.jsonl"
+        untranslated = f"{UNTRANSLATED}/{Path(name).stem}.jsonl"
         if wrong:
-            self._out.write(told, "".join(wrong).encode())
-        elif self._out.exists(told):  # by a killed worker with less memory
-            self._out.delete(told)
+            self._out.write(untranslated, "".join(wrong).encode())
+        elif self._out.exists(untranslated):  # by a killed worker with less memory
+            self._out.delete(untranslated)
         self._out.write(name, rows.written([None if each.error is not None else each.text for each in found]))
 
     def _lines(self, translator: Translator, rows: ShardRows, shard: Shard) -> list[Line]:

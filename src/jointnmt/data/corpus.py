@@ -66,7 +66,7 @@ class ParallelText(Config):
     tag: str | None = Field(None, description="piece before each source, such as `<2en>`: for an origin or a language")
 
     @model_validator(mode="after")
-    def _tag_is_told_from_text(self) -> Self:
+    def _tag_differs_from_text(self) -> Self:
         if self.tag is not None:
             check_tag(self.tag)
         return self

@@ -118,9 +118,9 @@ class GraphsByShape:
         device = inputs[0].device
         if not captures(device):
             return self._compute(*inputs)
-        lies = tuple(address(each) for each in memory)
-        if lies != self._memory:
-            self._memory = lies
+        addresses = tuple(address(each) for each in memory)
+        if addresses != self._memory:
+            self._memory = addresses
             self._replays.clear()
             self._runs.clear()
         shapes = tuple(each.shape for each in inputs)

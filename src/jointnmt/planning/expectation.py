@@ -37,8 +37,8 @@ def expectation(pairs: int, family: str) -> str:
             f"near BLEU {expected_bleu(pairs):.0f} if it is like the measured corpus, short everyday German-English "
             "sentences"
         )
-    told = f"{pairs:,} pairs to learn from: {measured}; {_verdict(pairs)}"
-    return told if family == "transformer" or pairs >= LITTLE else f"{told}. {OF_REFORMERS}"
+    expectation = f"{pairs:,} pairs to learn from: {measured}; {_verdict(pairs)}"
+    return expectation if family == "transformer" or pairs >= LITTLE else f"{expectation}. {OF_REFORMERS}"
 
 
 def _verdict(pairs: int) -> str:

@@ -90,7 +90,7 @@ def check_provenance(values: Mapping[str, Any], expected: Mapping[str, Any], pat
         raise ModelError(f"{path}: does not state its training. Restore the right file, or train again.")
     if not (stored and expected):
         return
-    one, other = ({WEIGHTS: 1.0, **told} for told in (stored, expected))
+    one, other = ({WEIGHTS: 1.0, **facts} for facts in (stored, expected))
     if changed := differences(merged(other, one), merged(one, other)):  # keys missing in one version do not count
         raise ModelError(
             f"{path}: is a checkpoint of another training: {in_words(changed)}. Restore the right file, or train again."

@@ -232,7 +232,7 @@ async def _lines(
         outcomes: outcomes of the other sentences.
         joined: makes the translation of a line from those of its sentences.
     """
-    come, (texts, told) = [first], request.state.texts
+    come, (texts, translations) = [first], request.state.texts
     async with aclosing(outcomes):  # type: ignore[type-var]
         for number, (text, line) in enumerate(zip(texts, lines, strict=True), start=1):
             outcome: Any = line
@@ -246,7 +246,7 @@ async def _lines(
                     return
                 failed = next((each for each in found if isinstance(each, Exception)), None)
                 outcome = failed or joined(text, found)
-            told.append(outcome.text if isinstance(outcome, Translation) else "")
+            translations.append(outcome.text if isinstance(outcome, Translation) else "")
             yield _line(number, outcome)
 
 

@@ -57,7 +57,7 @@ class SegmentationConfig(Config):
     )
 
     @model_validator(mode="after")
-    def _tags_are_told_from_text(self) -> Self:
+    def _tags_differ_from_text(self) -> Self:
         for tag in self.tags:
             check_tag(tag)
         if len(set(self.tags)) < len(self.tags):

@@ -58,7 +58,7 @@ def language_of_lines(lines: Iterable[str]) -> MajorityLanguage:
 
 
 def _votes(lines: Iterable[str]) -> Counter[str]:
-    return Counter(told[0] for line in lines if (told := language_of(line)) is not None)
+    return Counter(found[0] for line in lines if (found := language_of(line)) is not None)
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
@@ -74,10 +74,10 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
 
 def is_other_language(text: str, language: str) -> str | None:
     """The language that a sentence is surely in, if it is neither `language` nor one that is alike; else None."""
-    told = language_of(text)
-    if told is None or told[0] == language or told[1] < SURE:
+    found = language_of(text)
+    if found is None or found[0] == language or found[1] < SURE:
         return None
-    return None if any({told[0], language} <= group for group in ALIKE) else told[0]
+    return None if any({found[0], language} <= group for group in ALIKE) else found[0]
 
 
 def are_exchanged(texts: tuple[str, str], languages: tuple[str, str]) -> bool:
@@ -85,7 +85,7 @@ def are_exchanged(texts: tuple[str, str], languages: tuple[str, str]) -> bool:
 
     Args:
         texts: texts of any length, such as a sentence and its translation.
-        languages: the languages that they should be in, which satisfy `told_apart`.
+        languages: the languages that they should be in, which satisfy `distinguishable`.
     """
     right, wrong = 1.0, 1.0
     for text, language, other in zip(texts, languages, languages[::-1], strict=True):
@@ -94,7 +94,7 @@ def are_exchanged(texts: tuple[str, str], languages: tuple[str, str]) -> bool:
     return wrong > SURE * (right + wrong)
 
 
-def told_apart(languages: tuple[str, str]) -> bool:
+def distinguishable(languages: tuple[str, str]) -> bool:
     """Whether sentences of two languages can be identified and distinguished."""
     return (
         languages[0] != languages[1]

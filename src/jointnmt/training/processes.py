@@ -113,12 +113,12 @@ def of_first(make: Callable[[], Value]) -> Value:
             value = make()
         except Exception as raised:
             error = raised
-    told = [(0 if error is None else getattr(error, "exit_code", 1), value)]
+    outcome = [(0 if error is None else getattr(error, "exit_code", 1), value)]
     with reaching_the_others():
-        distributed.broadcast_object_list(told, src=_first, group=_group)
+        distributed.broadcast_object_list(outcome, src=_first, group=_group)
     if error is not None:
         raise error
-    exit_code, value = told[0]
+    exit_code, value = outcome[0]
     if exit_code:
         raise SystemExit(exit_code)
     return value  # type: ignore[return-value]

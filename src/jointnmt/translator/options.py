@@ -65,9 +65,9 @@ class TranslationOptions:
     """Lines read ahead and batched by length; 1 translates each line before the next one is read."""
 
     def __post_init__(self) -> None:
-        for name, (kind, told) in _TYPES.items():
+        for name, (kind, description) in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
-                raise TypeError(f"{name} is {value!r}, but must be {told}.")
+                raise TypeError(f"{name} is {value!r}, but must be {description}.")
         for name in ("num_best", "window"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")

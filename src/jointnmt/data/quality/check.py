@@ -26,7 +26,7 @@ from jointnmt.data.quality.problems import (
 )
 from jointnmt.data.quality.texts import GivenPair, GivenText
 from jointnmt.errors import DataError
-from jointnmt.text.identification import are_exchanged, is_other_language, told_apart
+from jointnmt.text.identification import are_exchanged, distinguishable, is_other_language
 from jointnmt.text.invisible import without_invisible
 from jointnmt.text.languages import base_language, num_words
 
@@ -142,7 +142,7 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
         FrequentWords.of(pair.target for pair in text.pairs() if not pair.problem),
     )
     codes = base_language(languages[0].language), base_language(languages[1].language)
-    apart = all(side.checked for side in languages) and told_apart(codes)
+    apart = all(side.checked for side in languages) and distinguishable(codes)
     columns = _Columns()
     for number, pair in enumerate(text.pairs(), start=1):
         sides = ("", "") if pair.problem else (pair.source, pair.target)  # half a pair must not count in the statistics

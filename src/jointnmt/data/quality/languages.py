@@ -125,15 +125,17 @@ def _spread(pairs: Iterable[GivenPair]) -> list[GivenPair]:
     return kept
 
 
-def _side(named: str | None, told: MajorityLanguage) -> SideLanguage:
+def _side(named: str | None, majority: MajorityLanguage) -> SideLanguage:
     """The language of a side by its file name and its text."""
-    by_letters = f"{told.share:.0%} of the longer lines"
+    by_letters = f"{majority.share:.0%} of the longer lines"
     if named is not None and base_language(named) not in identifiable():
         return SideLanguage(named, "by its name; its text cannot be identified", True)
-    if told.share < LEAST_SHARE:
+    if majority.share < LEAST_SHARE:
         return SideLanguage(
-            named or told.language, f"not clear: {by_letters} look like {told.language or 'any language'}", False
+            named or majority.language,
+            f"not clear: {by_letters} look like {majority.language or 'any language'}",
+            False,
         )
-    if named is None or base_language(named) == told.language:
-        return SideLanguage(named or told.language, by_letters, True)
-    return SideLanguage(named, f"not clear: its name says {named}, {by_letters} look like {told.language}", False)
+    if named is None or base_language(named) == majority.language:
+        return SideLanguage(named or majority.language, by_letters, True)
+    return SideLanguage(named, f"not clear: its name says {named}, {by_letters} look like {majority.language}", False)

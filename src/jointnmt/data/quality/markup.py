@@ -105,8 +105,8 @@ def select_languages(
     first = named[0] or _another(likely, named[1]) or "source"
     second = named[1] or _another(common, first) or "target"
     rest = [each for each in common if base_language(each) not in (base_language(first), base_language(second))]
-    told = rest and not all(named)
-    notes = [f"{path}: the languages {first} and {second} are read, not {', '.join(rest)}"] if told else []
+    unread = rest and not all(named)
+    notes = [f"{path}: the languages {first} and {second} are read, not {', '.join(rest)}"] if unread else []
     notes += [note for language in (first, second) if (note := _other_regions(path, units, language))]
     return PairFields(note="; ".join(notes), languages=(first, second))
 

@@ -112,13 +112,13 @@ class Recording:
         self._arguments = array("q")
         self._begins: list[int] = []
         """Index of the first argument of each call."""
-        self._told: list[Any] = []
+        self._counts: list[Any] = []
         """Location of each kernel's count of rows, cells or lines: a structure and an offset in it, or an index among
         the arguments."""
         self._shares: list[tuple[ctypes.c_int64, int]] = []
         """Each count, and the part of it that one sentence adds."""
         self._pointers: list[Any] = []
-        """Location of each address, in the same form as `_told`."""
+        """Location of each address, in the same form as `_counts`."""
         self._moving: list[tuple[ctypes.c_int64, int, int]] = []
         """Pointers into a decoder state: the stored address, the number of its tensor and the offset in that."""
         self._result = torch.empty(0, device="cpu")
@@ -139,8 +139,8 @@ class Recording:
         first, width = self._arguments.buffer_info()[0], self._arguments.itemsize
         for kernel, begin in zip(self.kernels, self._begins, strict=True):
             self._program.extend((kernel, first + width * begin))
-        for told in self._told:
-            count = self._number_at(told)
+        for location in self._counts:
+            count = self._number_at(location)
             self._shares.append((count, count.value // self._size))
             if count.value % self._size:
                 self.obstacle = self.obstacle or "a kernel whose work is not the same for each sentence"
@@ -179,7 +179,7 @@ class Recording:
         self.kernels.append(_address(kernel))
         begin = len(self._arguments)
         self._begins.append(begin)
-        self._told.append(begin if isinstance(arguments[0], int) else (arguments[0]._obj, 0))
+        self._counts.append(begin if isinstance(arguments[0], int) else (arguments[0]._obj, 0))
         for place, argument in enumerate(arguments, begin):
             if isinstance(argument, Tensor | ctypes.c_void_p):
                 self._pointers.append(place)
