@@ -10,7 +10,7 @@ from torch import Tensor
 def autocast_to(precision: str, device: torch.device) -> torch.autocast:
     """A context in which a model computes in this precision: off in float32, mixed in all others.
 
-    Of int8 everything but the quantised products is in bfloat16.
+    With int8, everything except the quantised products is in bfloat16.
     """
     kind = torch.bfloat16 if precision == "int8" else getattr(torch, precision)
     return torch.autocast(device.type, kind, enabled=precision != "float32")

@@ -309,5 +309,5 @@ def _no_text(line: Line) -> DataError | None:
         if "\0" in text:
             return DataError(f"{line.origin}: holds a NUL byte, so it is not text. Remove it.")
         if "\n" in text.rstrip("\r\n"):
-            return DataError(f"{line.origin}: has several lines. Give each by itself, or all of them in a file.")
+            return DataError(f"{line.origin}: has several lines. Give each line by itself.")
     return None
