@@ -44,8 +44,8 @@ def write_model(run: Path, source: str = "de", target: str = "en", seed: int = 0
     """Write a RUN directory with a random model of this language pair; `changes` as in `experiment`."""
     data = {"source_language": source, "target_language": target, "train": [{"source": source, "target": target}]}
     configuration = experiment(data=data, **changes)
-    kind = configuration.segmentation.kind
-    segmentation = word_segmentation(languages=(source, target)) if kind == "word" else _letters(source, target)
+    kind, moses, languages = configuration.segmentation.kind, configuration.segmentation.moses, (source, target)
+    segmentation = word_segmentation(languages=languages, moses=moses) if kind == "word" else _letters(*languages)
     torch.manual_seed(seed)
     run.mkdir(exist_ok=True)
     files = TrainingDirectory(run)

@@ -34,9 +34,13 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment.parse({**values, **changes}, origin="test")
 
 
-def word_segmentation(lowercase: bool = False, languages: tuple[str, str] = ("de", "en")) -> Segmentation:
+def word_segmentation(
+    lowercase: bool = False, languages: tuple[str, str] = ("de", "en"), moses: bool = False
+) -> Segmentation:
     """A segmentation whose pieces are the words of the two lists."""
-    config = SegmentationConfig(kind="word", joint=False, vocabulary_size=100, min_frequency=1, lowercase=lowercase)
+    config = SegmentationConfig(
+        kind="word", joint=False, vocabulary_size=100, min_frequency=1, lowercase=lowercase, moses=moses
+    )
     return Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(TARGET_WORDS)], *languages)
 
 

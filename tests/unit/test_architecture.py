@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jointnmt.runs import code
 from support.tiny_run import write_run
 
 PACKAGE = Path(__file__).parents[2] / "src" / "jointnmt"
@@ -89,6 +90,13 @@ def relative(path: Path) -> str:
 
 def is_of(module: str, packages: tuple[str, ...]) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize("packages", [code.TRANSLATING, code.TRAINING], ids=lambda names: names[-1])
+def test_digests_of_code_cover_all_packages_that_results_depend_on(packages: tuple[str, ...]) -> None:
+    modules = [path for name, path in FILES.items() if unit_of(name) in packages]
+    used = {unit_of(name) for path in modules for name in imports(parse(path)) if name.startswith("jointnmt.")}
+    assert {unit for unit in used if (PACKAGE / unit).is_dir()} <= {*packages}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -12,7 +12,7 @@ from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.ops import backend
 from jointnmt.ops.backend import Name
 from jointnmt.search import Hypothesis, LengthPenalty, SearchConfig, beam_search, rescore, target_limits
-from jointnmt.search.beam import continued
+from jointnmt.search.beam import one_position
 from jointnmt.search.beam_state import BeamState, rows_to_keep
 from jointnmt.search.rules import Rules
 from jointnmt.search.scoring import best
@@ -304,7 +304,7 @@ def test_equal_continuations_are_taken_in_order_of_hypothesis_and_id(kernels: Na
     logits[1, 5] = 1.0  # and the others of this hypothesis less probable than those of the first
     rules = Rules(limits=(9,), prefixes=((),), banned=())
     with backend(kernels):
-        found = continued(beams, logits, rules, 0).candidates
+        found = one_position(beams, logits, rules, 0).candidates
     assert found.rows.tolist() == [[1, 0, 0, 0]]
     assert found.ids.tolist() == [[5, 0, 1, 2]]
 

@@ -315,3 +315,8 @@ def test_probes_of_another_training_are_refused(folder: Path) -> None:
     result = probe(folder, "--set", "rate=0.5")
     assert result.exit_code == 2
     assert "settings.rate: 0.01 -> 0.5" in " ".join(result.stderr.split())
+    before = (folder / "out" / "probe.json").read_bytes()
+    result = probe(folder, "--set", "max_rounds=0")
+    assert result.exit_code == 2
+    assert "holds trained probes" in " ".join(result.stderr.split())
+    assert (folder / "out" / "probe.json").read_bytes() == before

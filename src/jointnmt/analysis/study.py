@@ -16,6 +16,7 @@ from jointnmt.analysis.lexical_figures import topic_csv, topic_figure, topics
 from jointnmt.analysis.probes import ProbeConfig
 from jointnmt.analysis.probing import ProbeTask, ShowProgress, train_probes
 from jointnmt.analysis.states import Side
+from jointnmt.errors import ConfigurationError
 from jointnmt.files import write_text
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.training_text import open_text_of_run
@@ -51,6 +52,7 @@ def study_run(
         show: shows the progress of each part.
 
     Raises:
+        ConfigurationError: if the folder holds probes of another study.
         DataError: if the training or validation text is missing, or has changed since the training; and as in
             `select_text`.
     """
@@ -65,6 +67,10 @@ def study_run(
         "target": (width, segmentation.target.vocabulary_size),
     }
     task = ProbeTask(model, sizes, train, stop, config, facts, segmentation.source.tag_ids)
+    if not config.max_rounds and any(folder.glob("*.safetensors")):
+        raise ConfigurationError(
+            f"{folder}: holds trained probes, and max_rounds is 0. Choose another folder for --out."
+        )
     trainings = train_probes(task, folder, show) if config.max_rounds else []
     probes = {training.state: training.best_probe() for training in trainings}
     sentences = len(held_out.text.pairs)

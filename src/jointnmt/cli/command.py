@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -52,6 +53,7 @@ class Command(TyperCommand):
 
 def command_of(name: str, function: Callable[..., None]) -> Any:
     """The command `name`, which calls this function."""
+    function = _without_groups(function)
     hints = get_type_hints(function, include_extras=True)
     for each in (function, inspect.unwrap(function)):  # else typer evaluates the hints again, into other options
         each.__annotations__ = hints
@@ -66,6 +68,38 @@ def command_of(name: str, function: Callable[..., None]) -> Any:
     for argument in command._arguments():
         argument.display_type_rich = lambda ctx: ""  # the name suffices; typer has no setting for this
     return command
+
+
+def _without_groups(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with an option for each field of a parameter that is a dataclass, in place of that parameter."""
+    hints = get_type_hints(function, include_extras=True)
+    options = dict(hints)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    if not groups:
+        return function
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        options |= get_type_hints(options.pop(name), include_extras=True)
+        parameters += [
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
+            for each in fields(groups[name])
+        ]
+
+    def called(**given: Any) -> None:
+        made = {
+            name: kind(**{each.name: given.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+        }
+        function(**given, **made)
+
+    called.__doc__ = function.__doc__
+    called.__annotations__ = options
+    called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(annotation=options[each.name]) for each in parameters]
+    )
+    return called
 
 
 def _parts(hint: Any) -> list[Any]:

@@ -44,8 +44,8 @@ def data(
     To check your own text, use another command: `jointnmt data check FILES...` finds all problems in it.
     """
     stray = ["--out"] * (to is not None) + ["--from"] * (local is not None)
-    if listing and stray:
-        raise ConfigurationError(f"--list prints the catalogue: leave out {', '.join(stray)}, or --list.")
+    if listing and (others := [*([name] if name else ()), *stray]):
+        raise ConfigurationError(f"--list prints the catalogue: leave out {', '.join(others)}, or --list.")
     if name is None and stray:
         raise ConfigurationError(f"{', '.join(stray)}: name the corpus, as NAME: {_names()}.")
     if name is None or listing:

@@ -61,6 +61,7 @@ def init(
 
     from jointnmt.data.quality.clean import check_folder
     from jointnmt.data.quality.report import quality_report
+    from jointnmt.evaluation.scores import corpus_metrics
     from jointnmt.planning.project import write_project
 
     if not files:
@@ -70,6 +71,7 @@ def init(
     if encoding is None:
         _check_encodings(checked)
     codes = _agreed(languages)
+    corpus_metrics(codes[1], ["bleu"])  # a missing tokeniser is an error now, not in the training
     typer.echo(quality_report(checked, languages).render())
     project = write_project(checked, directory, codes, family, seed)
     for line in _summary(project):

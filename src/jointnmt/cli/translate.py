@@ -13,30 +13,19 @@ from jointnmt.cli.options import BatchCellsOption, DeviceOption, EnsembleArgumen
 from jointnmt.cli.translate_job import TranslationJob
 from jointnmt.cli.translate_options import (
     AlignmentsOption,
-    BeamOption,
-    FactorOption,
     GatesOption,
     GivenSearch,
     InputOption,
     InvalidOption,
     JsonLinesOption,
-    LengthOffsetOption,
-    LengthPenaltyOption,
     LimitOption,
-    NoUnknownOption,
     NumBestOption,
-    OffsetOption,
     PrefixOption,
     ResumeOption,
-    SampleOption,
-    SeedOption,
     SplitByInputOption,
     TagOption,
-    TemperatureOption,
     TextOption,
     TextsArgument,
-    TopKOption,
-    TopPOption,
     UntrustedOption,
     WindowOption,
 )
@@ -49,6 +38,7 @@ from jointnmt.translator import TextLimits, TranslationOptions, Translator
 
 def translate(
     run: EnsembleArgument,
+    search: GivenSearch,
     texts: TextsArgument = None,
     text: TextOption = None,
     input: InputOption = None,
@@ -60,17 +50,6 @@ def translate(
     num_best: NumBestOption = 1,
     split: SplitByInputOption = None,
     tag: TagOption = None,
-    beam: BeamOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    length_offset: LengthOffsetOption = None,
-    max_length_factor: FactorOption = None,
-    max_length_offset: OffsetOption = None,
-    no_unknown: NoUnknownOption = False,
-    sample: SampleOption = False,
-    temperature: TemperatureOption = None,
-    top_k: TopKOption = None,
-    top_p: TopPOption = None,
-    seed: SeedOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionChoiceOption = "auto",
     batch_cells: BatchCellsOption = None,
@@ -94,19 +73,6 @@ def translate(
             raise ConfigurationError(f"{name} needs --json: plain text cannot hold them.")
     if limit and not untrusted:
         raise ConfigurationError("--limit changes a limit of --untrusted: add --untrusted.")
-    search = GivenSearch(
-        beam=beam,
-        length_penalty=length_penalty,
-        length_offset=length_offset,
-        max_length_factor=max_length_factor,
-        max_length_offset=max_length_offset,
-        no_unknown=no_unknown,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-    )
     check_output(output, [input, prefix])
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     typed = given is None and at_a_terminal()
@@ -119,7 +85,7 @@ def translate(
         tag=tag,
         on_invalid=on_invalid or ("skip" if typed else "error"),
         limits=TextLimits.parse(override({}, limit or []), origin="--limit") if untrusted else None,
-        seed=seed or 0,
+        seed=search.seed or 0,
         window=window or (1 if typed else TranslationOptions.window),
     )
     TranslationJob(given, output, prefix, options, as_json, typed).run(translator, resume)

@@ -11,20 +11,9 @@ from jointnmt.cli.console import counted
 from jointnmt.cli.options import COMPUTATION, BatchCellsOption, DeviceOption, EnsembleArgument, PrecisionOption, panel
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.cli.translate_options import (
-    BeamOption,
-    FactorOption,
     GivenSearch,
-    LengthOffsetOption,
-    LengthPenaltyOption,
-    NoUnknownOption,
-    OffsetOption,
-    SampleOption,
-    SeedOption,
     SplitOption,
     TagOption,
-    TemperatureOption,
-    TopKOption,
-    TopPOption,
 )
 from jointnmt.errors import ConfigurationError
 from jointnmt.extras import extra
@@ -78,6 +67,7 @@ def translate_corpus(
     run: EnsembleArgument,
     input: InputArgument,
     out: FolderOption,
+    search: GivenSearch,
     format: FormatOption = None,
     column: ColumnOption = "text",
     into: IntoOption = "translation",
@@ -86,17 +76,6 @@ def translate_corpus(
     tag: TagOption = None,
     address: AddressOption = None,
     workers: WorkersOption = None,
-    beam: BeamOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    length_offset: LengthOffsetOption = None,
-    max_length_factor: FactorOption = None,
-    max_length_offset: OffsetOption = None,
-    no_unknown: NoUnknownOption = False,
-    sample: SampleOption = False,
-    temperature: TemperatureOption = None,
-    top_k: TopKOption = None,
-    top_p: TopPOption = None,
-    seed: SeedOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     batch_cells: BatchCellsOption = None,
@@ -108,19 +87,6 @@ def translate_corpus(
     cannot be translated; these are listed in FOLDER/_untranslated with the reason. After an interruption, the same
     command continues.
     """
-    search = GivenSearch(
-        beam=beam,
-        length_penalty=length_penalty,
-        length_offset=length_offset,
-        max_length_factor=max_length_factor,
-        max_length_offset=max_length_offset,
-        no_unknown=no_unknown,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-    )
     if column == into:
         raise ConfigurationError(f"--column and --into are both {column!r}. Give the new column another name.")
     with extra("cluster"):
@@ -136,7 +102,7 @@ def translate_corpus(
         split=split,
         on_invalid="skip",
         tag=tag,
-        seed=seed or 0,
+        seed=search.seed or 0,
     )
     corpus = InputCorpus.find(input, format, column=column, into=into)
     job = CorpusJob(corpus, out, options, LoadOptions(device, precision, batch_cells))

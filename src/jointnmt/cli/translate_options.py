@@ -134,17 +134,17 @@ class GivenSearch:
         ConfigurationError: if a sampling option is given without --sample, or --beam with it.
     """
 
-    beam: int | None
-    length_penalty: float | None
-    length_offset: float | None
-    max_length_factor: float | None
-    max_length_offset: int | None
-    no_unknown: bool
-    sample: bool
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
+    beam: BeamOption = None
+    length_penalty: LengthPenaltyOption = None
+    length_offset: LengthOffsetOption = None
+    max_length_factor: FactorOption = None
+    max_length_offset: OffsetOption = None
+    no_unknown: NoUnknownOption = False
+    sample: SampleOption = False
+    temperature: TemperatureOption = None
+    top_k: TopKOption = None
+    top_p: TopPOption = None
+    seed: SeedOption = None
 
     def __post_init__(self) -> None:
         of_other_kind = ("beam",) if self.sample else ("temperature", "top_k", "top_p", "seed")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 from jointnmt.data.corpus import lines_of_stream
-from jointnmt.data.lines import decoded
+from jointnmt.data.lines import decoded_or_error
 from jointnmt.data.pairs import json_value
 from jointnmt.errors import ConfigurationError, DataError
 
@@ -34,9 +34,7 @@ def lines_from(stream: Any, name: str, start: int, stop: int) -> list[bytes]:
     """The lines between two offsets of a stream, as `lines_of_stream` yields them for the whole stream."""
     stream.seek(start)
     data = stream.read(stop - start)
-    if start == 0:
-        return list(lines_of_stream(io.BytesIO(data), name))
-    return list(lines_of_stream(io.BytesIO(data), name, begun=True))
+    return list(lines_of_stream(io.BytesIO(data), name, begun=start > 0))
 
 
 class TextRows:
@@ -44,7 +42,7 @@ class TextRows:
 
     def __init__(self, lines: Iterable[bytes], origin: Callable[[int], str]) -> None:
         self._lines = list(lines)
-        self.texts: list[str | DataError] = [_text(line, origin(i)) for i, line in enumerate(self._lines)]
+        self.texts: list[str | DataError] = [decoded_or_error(line, origin(i)) for i, line in enumerate(self._lines)]
 
     def raw(self, index: int) -> str:
         """The line, what is no UTF-8 in it replaced."""
@@ -111,7 +109,7 @@ class ParquetRows:
         self.texts: list[str | DataError] = [
             DataError(f"{origin(i)}: has no text in the column {column!r} (null).")
             if value is None
-            else _text(value, origin(i))
+            else decoded_or_error(value, origin(i))
             for i, value in enumerate(self._values)
         ]
 
@@ -160,16 +158,9 @@ def _bytes_of(column: Any) -> list[bytes | None]:
     return list(column.cast(pa.large_binary()).to_pylist())
 
 
-def _text(line: bytes, origin: str) -> str | DataError:
-    try:
-        return decoded(line, origin)
-    except DataError as error:
-        return error
-
-
 def _object(line: bytes, origin: str) -> tuple[str, dict[str, Any]] | DataError:
     """The text of a JSON object without space around it, and its value."""
-    text = _text(line, origin)
+    text = decoded_or_error(line, origin)
     if isinstance(text, DataError):
         return text
     try:

@@ -28,10 +28,15 @@ def lines_or_errors(lines: Iterable[bytes] | Path, origin: str) -> Iterator[str 
         DataError: if a file cannot be read.
     """
     for number, raw in enumerate(cut_lines(lines) if isinstance(lines, Path) else lines, start=1):
-        try:
-            yield decoded(raw, f"{origin}:{number}")
-        except DataError as error:
-            yield error
+        yield decoded_or_error(raw, f"{origin}:{number}")
+
+
+def decoded_or_error(raw: bytes, origin: str) -> str | DataError:
+    """A line as by `decoded`, or the error that it raises."""
+    try:
+        return decoded(raw, origin)
+    except DataError as error:
+        return error
 
 
 def decoded(raw: bytes, origin: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import DataError, MissingPackageError
 from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Moses
@@ -135,8 +135,8 @@ def corpus_metrics(
     between words, TER splits characters (tercom's `asian_support`, normalised).
 
     Raises:
-        ConfigurationError: if BLEU's tokeniser of the language is not installed (Japanese and Korean need MeCab).
-        MissingPackageError: if sacrebleu is not installed.
+        MissingPackageError: if sacrebleu or BLEU's tokeniser of the language (MeCab for Japanese and Korean) is not
+            installed.
     """
     with extra("report"):
         from sacrebleu.metrics.bleu import BLEU
@@ -181,7 +181,7 @@ def corpus_scores(
 
     Raises:
         DataError: if there are no sentences, or the numbers of hypotheses and references differ.
-        ConfigurationError: if BLEU's tokeniser of the language is not installed.
+        MissingPackageError: if BLEU's tokeniser of the language is not installed.
     """
     measures = corpus_metrics(language, dict.fromkeys(["bleu", *metrics]), tokenized, lowercase)
     return scores_by(measures, hypotheses, references)
@@ -212,9 +212,9 @@ def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:
         # Without `force`, sacrebleu warns of text that looks tokenised.
         return BLEU(trg_lang=language, lowercase=lowercase, force=tokenized)
     except (ImportError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"BLEU needs a tokeniser for the target language {language!r} that is not installed; "
-            f"install it by pip install 'sacrebleu[{language}]'. ({' '.join(str(error).split())})"
+        raise MissingPackageError(
+            f"BLEU needs a tokeniser for the target language {language!r} that is not installed, or is broken: "
+            f"pip install 'sacrebleu[{language}]'."
         ) from error
 
 

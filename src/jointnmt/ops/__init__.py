@@ -2,7 +2,8 @@
 
 The plain form defines an operation; the kernel computes the same in fewer passes over memory. `backend` chooses between
 them for tests and measurements. Few other modules depend on the kernels: for packing (`models/quantize.py`), for replay
-and capture (`models/layers/cache.py`, `training/trainer.py`), and for measured rates (`translator/precision.py`).
+and capture (`models/layers/cache.py`, `models/layers/slots.py`, `training/trainer.py`), and for measured rates
+(`translator/precision.py`).
 """
 
 from __future__ import annotations

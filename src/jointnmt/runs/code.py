@@ -14,9 +14,10 @@ from jointnmt.data.digests import hash_file
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-TRANSLATING = ("models", "ops", "search", "text", "translator")
-TRAINING = ("data", "models", "ops", "text", "training")
-"""Parts of the package that translations and trainings depend on."""
+_BOTH = ("data", "evaluation", "models", "ops", "runs", "search", "text")
+TRANSLATING = (*_BOTH, "translator")
+TRAINING = (*_BOTH, "training")
+"""Packages that translations and trainings, validation included, depend on."""
 
 SUFFIXES = (".py", ".cpp", ".h")
 

@@ -24,7 +24,7 @@ class Selection:
     def add(self, scored: ScoredCheckpoint, keep: int, counts: bool = True) -> Selection:
         """The selection after one more validation; with equal scores the earlier step wins.
 
-        Unless it `counts`, a validation without improvement does not increase `stale`.
+        Unless it `counts`, `stale` is 0 after it.
         """
         improved = not self.best or scored.score > self.best[0].score
         ranked = sorted([*self.best, scored], key=lambda one: (-one.score, one.step))

@@ -194,12 +194,12 @@ def _in_known_precision(experiment: Experiment, precision: str) -> Experiment:
 
 def _read_measured(file: Path) -> RunOutcome:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        values = dict(json.loads(file.read_text(encoding="utf-8")))
+        return RunOutcome.parse(values, origin=str(file))
+    except (ConfigurationError, ValueError, TypeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{file}: is not valid JSON. Delete it: the run beside it is then read again."
+            f"{file}: is damaged, or is no outcome of a run. Delete it: the run beside it is then read again."
         ) from error
-    return RunOutcome.parse(values if isinstance(values, dict) else {}, origin=str(file))
 
 
 def _check_texts(measured: RunOutcome, experiment: Experiment, run: RunDirectory, file: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -13,11 +12,11 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.interface import DecoderState, MultiStepState, TranslationModel
-from jointnmt.ops import BeamStep, Continuations, advance_beams, advance_positions
+from jointnmt.ops import BeamStep, advance_beams, advance_positions
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import LengthPenalty, check_evaluating, check_numbers
+from jointnmt.search.scoring import check_evaluating, check_numbers
 from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
 
@@ -81,9 +80,9 @@ def beam_search(
             beams, step, position = ahead
         else:
             logits, state = model.step(beams.last_ids(source.device), state)
-            step, position = continued(beams, logits, rules, position), position + 1
+            step, position = one_position(beams, logits, rules, position), position + 1
         if step.any_settled:
-            for sentence, hypothesis in _finished(beams, step.candidates, config.penalty, rules.limits):
+            for sentence, _, hypothesis in beams.finished(step.candidates, config.penalty, rules.limits):
                 if len(found[sentence]) < config.beam_size:
                     found[sentence].append(hypothesis)
         if trace is not None:
@@ -114,7 +113,7 @@ def _ahead(
     return replace(beams, hypotheses=found.before), found.step, position + found.positions
 
 
-def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> BeamStep:
+def one_position(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, position: int) -> BeamStep:
     """The result of the next position.
 
     Raises:
@@ -124,31 +123,6 @@ def continued(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, posi
     step = advance_beams(logits, beams.hypotheses, required, rules.banned, eos_id)
     check_numbers(not step.has_nan)
     return step
-
-
-def _finished(
-    beams: BeamState, candidates: Continuations, penalty: LengthPenalty, limits: Sequence[int]
-) -> Iterator[tuple[int, Hypothesis]]:
-    """Candidates among the K best that end their sentence, each with the sentence's number, best first.
-
-    Computed with lists: nearly every position of a large batch has some, and for so few, tensors are several times
-    slower.
-    """
-    size = beams.hypotheses.log_probabilities.shape[1]
-    best = zip(*(values[:, :size].tolist() for values in candidates), strict=True)
-    ending = [
-        (row, continued, end)
-        for row, (of_row, ids, ends) in enumerate(best)
-        if eos_id in ids
-        for continued, token, end in zip(of_row, ids, ends, strict=True)
-        if token == eos_id
-    ]
-    index = torch.tensor([continued for _, continued, _ in ending], dtype=torch.long, device="cpu")
-    of_each = (each.flatten(0, 1).index_select(0, index).tolist() for each in beams.hypotheses)
-    for (row, _, end), ids, tokens, total in zip(ending, *of_each, strict=True):
-        if total + end > -math.inf:
-            sentence = beams.sentences[row]
-            yield sentence, Hypothesis.scored(ids[1:], [*tokens, end], penalty, limits[sentence])
 
 
 def _unfinished(beams: BeamState, found: Sequence[Sequence[Hypothesis]]) -> list[bool]:

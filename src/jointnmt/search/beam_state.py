@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from jointnmt.ops import Continuations, Hypotheses
@@ -46,16 +47,6 @@ class BeamState:
         """The newest token of every row, on the model's device."""
         return send(self.hypotheses.ids[:, :, -1].flatten(), device)
 
-    def extended(self, ids: Int[Tensor, "B K"], token_log_probabilities: Float[Tensor, "B K"]) -> BeamState:
-        """Every hypothesis one token longer."""
-        rows = torch.arange(ids.numel(), device="cpu").view_as(ids)
-        return replace(self, hypotheses=self.hypotheses.extended(Continuations(rows, ids, token_log_probabilities)))
-
-    def without(self, beams: Bool[Tensor, "B K"]) -> BeamState:
-        """A copy with these beams emptied."""
-        log_probabilities = self.hypotheses.log_probabilities.masked_fill(beams, -torch.inf)
-        return replace(self, hypotheses=self.hypotheses._replace(log_probabilities=log_probabilities))
-
     def select(self, rows: Sequence[int]) -> BeamState:
         """A copy with the sentences of these rows only, in this order."""
         if rows == list(range(len(self.sentences))):
@@ -65,29 +56,30 @@ class BeamState:
             tuple(self.sentences[row] for row in rows), Hypotheses(*(each[index] for each in self.hypotheses))
         )
 
-    def ended(self) -> Bool[Tensor, "B K"]:
-        """Mask of hypotheses that have just ended."""
-        ids, _, log_probabilities = self.hypotheses
-        return (ids[:, :, -1] == eos_id) & (log_probabilities > -torch.inf)
-
     def finished(
-        self, ended: Bool[Tensor, "B K"], penalty: LengthPenalty, limits: Sequence[int]
+        self, candidates: Continuations, penalty: LengthPenalty, limits: Sequence[int]
     ) -> Iterator[tuple[int, int, Hypothesis]]:
-        """Each hypothesis that has just ended, with its sentence's number and its beam.
+        """Candidates among the K first that end their sentence, each with the sentence's number and its beam.
 
-        `limits` are the length limits of all sentences of the caller's batch.
+        `limits` are the length limits of all sentences of the caller's batch. Computed with lists: nearly every
+        position of a large batch has some, and for so few, tensors are several times slower.
         """
-        rows, beams = ended.nonzero(as_tuple=True)
-        found = zip(
-            rows.tolist(),
-            beams.tolist(),
-            self.hypotheses.ids[rows, beams].tolist(),
-            self.hypotheses.token_log_probabilities[rows, beams].tolist(),
-            strict=True,
-        )
-        for row, beam, ids, tokens in found:
-            sentence = self.sentences[row]
-            yield sentence, beam, Hypothesis.scored(ids[1:-1], tokens, penalty, limits[sentence])
+        size = self.hypotheses.log_probabilities.shape[1]
+        first = zip(*(values[:, :size].tolist() for values in candidates), strict=True)
+        ending = [
+            (row, continued, end)
+            for row, (of_row, ids, ends) in enumerate(first)
+            if eos_id in ids
+            for continued, token, end in zip(of_row, ids, ends, strict=True)
+            if token == eos_id
+        ]
+        index = torch.tensor([continued for _, continued, _ in ending], dtype=torch.long, device="cpu")
+        of_each = (each.flatten(0, 1).index_select(0, index).tolist() for each in self.hypotheses)
+        for (row, continued, end), ids, tokens, total in zip(ending, *of_each, strict=True):
+            if total + end > -math.inf:
+                sentence = self.sentences[row]
+                hypothesis = Hypothesis.scored(ids[1:], [*tokens, end], penalty, limits[sentence])
+                yield sentence, continued % size, hypothesis
 
 
 def rows_to_keep(keep: Sequence[bool]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -11,12 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from jointnmt.models.interface import TranslationModel
-from jointnmt.ops import log_softmax
+from jointnmt.ops import Continuations, log_softmax
 from jointnmt.ops.transfer import send
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, check_numbers
+from jointnmt.text.special import eos_id
 
 LARGEST_TOP_K_SHARE = 0.1
 """Largest share of the vocabulary that a top-k selects; above it the whole vocabulary is sorted."""
@@ -77,14 +79,16 @@ def sample(
         log_probabilities = log_softmax(logits).unflatten(0, (-1, num_samples))
         rules.apply(log_probabilities, beams.sentences, position)
         drawn = draw(log_probabilities.flatten(0, 1), numbers[list(beams.sentences), :, position].flatten(), config)
-        beams = beams.extended(*(each.view(-1, num_samples) for each in drawn))
-        done = beams.ended()
-        for sentence, beam, hypothesis in beams.finished(done, config.penalty, rules.limits):
+        ids, values = (each.view(-1, num_samples) for each in drawn)
+        same = torch.arange(ids.numel(), device="cpu").view_as(ids)
+        candidates = Continuations(same, ids, values)
+        for sentence, beam, hypothesis in beams.finished(candidates, config.penalty, rules.limits):
             found[sentence][beam] = hypothesis
         keep = [len(found[sentence]) < num_samples for sentence in beams.sentences]
-        beams = beams.without(done).select(rows_to_keep(keep))
+        longer = beams.hypotheses.extended(candidates)
+        longer = longer._replace(log_probabilities=longer.log_probabilities.masked_fill(ids == eos_id, -torch.inf))
+        beams = replace(beams, hypotheses=longer).select(rows_to_keep(keep))
         if any(keep) and not all(keep):
-            same = torch.arange(len(keep) * num_samples, device="cpu").view(-1, num_samples)
             state = state.select(state_rows(rows_to_keep(keep), same))
         position += 1
     return [[samples[beam] for beam in range(num_samples)] for samples in found]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from jointnmt.serving.engine import Candidate
+import torch
+
+from jointnmt.serving.engine import NOTHING, Candidate
 from jointnmt.serving.markup import Marked, Part, escaped, read_markup
 from jointnmt.serving.paragraphs import Paragraphs, SpacedLine
 from jointnmt.serving.placing import joined, place_tags
@@ -27,6 +29,10 @@ class Rendered(NamedTuple):
 
     source_tokens: Sequence[str]
     candidate: Candidate
+
+
+EMPTY = replace(NOTHING, alignment=torch.zeros(0, 0))
+"""The translation of a sentence without a piece, such as a control character that Moses tokenisation removes."""
 
 
 class Document(Protocol):

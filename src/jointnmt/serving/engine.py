@@ -28,6 +28,7 @@ from jointnmt.translator.options import Split, changed_search
 from jointnmt.translator.pairs import check_tokens, encoded
 from jointnmt.translator.precision import PrecisionChoice
 from jointnmt.translator.preprocessing import Line
+from jointnmt.translator.results import NOTHING
 from jointnmt.translator.searching import check_options, plan_translations, search_of
 
 TRANSFORMER_OVERHEAD_CELLS = 100_000
@@ -41,6 +42,7 @@ LinePlace = tuple[int, int]
 __all__ = [
     "MOST_LENGTH_OFFSET",
     "MOST_LENGTH_PENALTY",
+    "NOTHING",
     "By",
     "Candidate",
     "Engine",
@@ -74,7 +76,8 @@ class ModelInfo:
 class Engine:
     """A loaded model.
 
-    `translate`, `score` and `attention` compute, and must be called from one thread only; the rest from any.
+    The methods that run the model (`translate_each`, `score`, `inspect`, `trace`, `next_words`, `attention` and
+    `compare`) must be called from one thread only, the others from any.
     """
 
     def __init__(self, translator: Translator) -> None:
@@ -157,24 +160,10 @@ class Engine:
         """Indices of the pairs to score together with the first one, which is included."""
         return plan_scores(self._translator, source_tokens, target_tokens)[0]
 
-    def translate(
-        self, places: Sequence[LinePlace], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
-    ) -> list[Translation]:
-        """Translate texts; samples depend on their `places` in the request.
-
-        Raises:
-            DataError: for the first that cannot be translated.
-        """
-        found = self.translate_each(places, texts, prefixes, options)
-        for each in found:
-            if isinstance(each, DataError):
-                raise each
-        return [each for each in found if isinstance(each, Translation)]
-
     def translate_each(
         self, places: Sequence[LinePlace], texts: Sequence[str], prefixes: Sequence[str], options: TranslationOptions
     ) -> list[Translation | DataError]:
-        """Translate texts as by `translate`, with an error in place of a text that cannot be translated."""
+        """Translate texts, with an error in place of one that cannot be; samples depend on `places` in the request."""
         lines = _lines(places, texts, prefixes)
         found = self._translator.translate_lines(lines, replace(options, on_invalid="skip"))
         return [each if each.error is None else DataError(each.error) for each in found]

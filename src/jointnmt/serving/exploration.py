@@ -179,7 +179,9 @@ def _explored(engines: Mapping[str, Engine], texts: Texts, budget: Budget) -> di
 def _by_model(engine: Engine, texts: Texts, budget: Budget) -> dict[str, Any]:
     source, target = texts.source, texts.target
     options = TranslationOptions(num_best=min(NUM_BEST, engine.info.beam_size), alignments=True)
-    [translation] = engine.translate([(0, 0)], [source], [""], options)
+    [translation] = engine.translate_each([(0, 0)], [source], [""], options)
+    if isinstance(translation, DataError):
+        raise translation
     if not translation.candidates:
         raise DataError(EMPTY)
     pieces = " ".join(translation.candidates[0].tokens[:-1])

@@ -26,7 +26,7 @@ from jointnmt.serving.admission import (
 from jointnmt.serving.aside import aside
 from jointnmt.serving.detection import Detected, confidence, detect
 from jointnmt.serving.direct import DirectRoute
-from jointnmt.serving.documents import Document, Html, PlainText, Rendered
+from jointnmt.serving.documents import EMPTY, Document, Html, PlainText, Rendered
 from jointnmt.serving.engine import Engine, Translation, TranslationOptions
 from jointnmt.serving.errors import NO_JSON, RequestError, is_json
 from jointnmt.serving.schemas import ERRORS
@@ -250,16 +250,15 @@ def _options(shared: Services, engine: Engine, alternatives: int) -> Translation
 
 
 def _put_back(documents: Sequence[Document], translations: Sequence[Translation], language: str) -> list[list[str]]:
-    found, begin = [], 0
+    found, remaining = [], iter(translations)
     for document in documents:
-        end = begin + len(document.pieces)
-        candidates = [
-            [Rendered(each.source_tokens, candidate) for candidate in each.candidates]
-            for each in translations[begin:end]
+        sentences = [next(remaining) for _ in document.pieces]
+        number = min((len(each.candidates) for each in sentences if each.candidates), default=1)
+        ranks = [
+            [Rendered(each.source_tokens, each.candidates[rank] if each.candidates else EMPTY) for each in sentences]
+            for rank in range(number)
         ]
-        ranks = zip(*candidates, strict=False) if candidates else [()]
         found.append(list(dict.fromkeys(document.filled(rank, language) for rank in ranks)))
-        begin = end
     return found
 
 

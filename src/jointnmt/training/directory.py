@@ -6,7 +6,6 @@ import fcntl
 import json
 import logging
 import platform
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.folder import new_folder
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.parts import PARTS, Parts
 from jointnmt.runs.provenance import START, TRAINING, changes, check_provenance, provenance
@@ -151,11 +151,9 @@ class TrainingDirectory(RunDirectory):
 
     def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
         """Write the segmentation atomically, with the hash of its inputs."""
-        temporary = self.path / ".segmentation.new"
-        shutil.rmtree(temporary, ignore_errors=True)
-        segmentation.save(temporary)
-        (temporary / MADE_OF).write_text(f"{made_of} {hash_files(temporary)}\n", encoding="utf-8")
-        temporary.rename(self.segmentation)
+        with new_folder(self.segmentation) as unfinished:
+            segmentation.save(unfinished)
+            (unfinished / MADE_OF).write_text(f"{made_of} {hash_files(unfinished)}\n", encoding="utf-8")
 
     def bind(self, experiment: Experiment) -> None:
         """Record this experiment and the segmentation here in every checkpoint written from now on.

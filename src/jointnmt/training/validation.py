@@ -106,9 +106,7 @@ class Validation:
         self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
         self.references = [target for _, target in store.texts(self.translated)]
         if config.bleu_every > 0:
-            corpus_metrics(
-                segmentation.target.language, ["bleu"]
-            )  # a missing tokeniser is an error before training, not after
+            corpus_metrics(segmentation.target.language, ["bleu"])  # a missing tokeniser is an error before training
 
     @torch.no_grad()
     def measure(self, model: TranslationModel, translate: bool) -> ValidationResult:

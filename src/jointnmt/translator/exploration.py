@@ -20,6 +20,7 @@ from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.pairs import encoded
 from jointnmt.translator.preprocessing import EncodedSentence
 from jointnmt.translator.results import Candidate, with_end_mark
+from jointnmt.translator.searching import translate_sentences
 from jointnmt.translator.translator import Translator
 
 POOL = 64
@@ -149,7 +150,7 @@ def next_words(
         likeliest = [(token, value) for token, value in likeliest if token == eos_id]
     first = [each for each in likeliest if _may_follow(segmenter, sentence.target, each[0])][:count]
     longer = [replace(sentence, target=(*sentence.target, token)) for token, _ in first if token != eos_id]
-    translated = translator.translate_sentences(longer, TranslationOptions(search, alignments=alignments))
+    translated = translate_sentences(translator, longer, TranslationOptions(search, alignments=alignments))
     found: dict[str, Continued] = {}
     for token, value in first:
         if token == eos_id:

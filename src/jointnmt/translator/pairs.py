@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jointnmt.errors import DataError
+from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
+from jointnmt.translator.searching import translate_sentences
 
 if TYPE_CHECKING:
     from jointnmt.translator.translator import Translator
@@ -55,7 +57,7 @@ def encoded_pair(
     check_tokens("sentence", sentence.source_tokens, most_tokens)
     if target is not None:
         return sentence, target
-    [[candidate]] = translator.translate_sentences([sentence])
+    [[candidate]] = translate_sentences(translator, [sentence], TranslationOptions())
     found = " ".join(candidate.tokens[:-1])  # without the end mark
     return encoded(translator, source, found, pieces=True, origin=origin), candidate.text
 

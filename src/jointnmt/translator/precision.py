@@ -151,7 +151,7 @@ def _seconds(model: TranslationModel, precision: Precision, source: Tensor) -> f
     with autocast_to(precision, source.device):
         state = model.start(source).select(rows)
         last = source.new_full((len(rows),), bos_id)
-        for _ in range(min(POSITIONS, source.shape[1])):
+        for _ in range(POSITIONS):
             logits, state = model.step(last, state)
             last = torch.full_like(last, unk_id)
     logits[0, 0].item()  # waits for the GPU

@@ -135,7 +135,7 @@ def translate_window(
 def translate_sentences(
     translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
 ) -> Iterator[list[Candidate]]:
-    """See `Translator.translate_sentences`."""
+    """The translations of encoded sentences, in order; `target` of each is its prefix."""
     batches = plan_translations(translator, [sentence.source_tokens for sentence in sentences], options)
     return computed(sentences, batches, partial(_candidates, translator, options=options))
 

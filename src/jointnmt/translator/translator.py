@@ -29,8 +29,8 @@ from jointnmt.translator.options import Split, TranslationOptions
 from jointnmt.translator.precision import PrecisionChoice, choose_translation_precision
 from jointnmt.translator.preprocessing import EncodedSentence, Line, Preprocessor
 from jointnmt.translator.pretrained import Pretrained
-from jointnmt.translator.results import Aligned, Candidate, ScoredTranslation, Translation
-from jointnmt.translator.searching import check_options, translate_sentences, translate_stream, translate_window
+from jointnmt.translator.results import Aligned, ScoredTranslation, Translation
+from jointnmt.translator.searching import check_options, translate_stream, translate_window
 
 DEFAULTS = TranslationOptions()
 
@@ -387,12 +387,6 @@ class Translator(Pretrained):
         """
         self.check_can_align()
         return force_decode(self.model, rows)
-
-    def translate_sentences(
-        self, sentences: Sequence[EncodedSentence], options: TranslationOptions = DEFAULTS
-    ) -> Iterator[list[Candidate]]:
-        """The translations of encoded sentences, in order; `target` of each is its prefix."""
-        return translate_sentences(self, sentences, options)
 
     def autocast(self) -> torch.autocast:
         """The context in which `model` computes in the translator's precision."""
