@@ -15,9 +15,10 @@ from jointnmt.experiment import Experiment
 from jointnmt.extras import extra
 from jointnmt.files import write_text
 from jointnmt.model_card import CARD, NOT_STATED, facts_of_experiment, hub_licence, score_rows, validation_sentence
+from jointnmt.models.families import packages_of
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
-from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.directory import FAMILY_PACKAGES, RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import validations
 from jointnmt.runs.parts import PARTS, Parts
@@ -145,9 +146,11 @@ class HubFolder(
         files = RunDirectory(save_directory)
         files.write_experiment(portable(experiment))
         self.translator.segmentation.save(files.segmentation)
-        about = {"version": version("jointnmt"), "family": experiment.model.family, "validation": measured}
+        family = experiment.model.family
+        packages = {FAMILY_PACKAGES: {name: version(name) for name in packages_of(family)}}
+        about = {"version": version("jointnmt"), "family": family, **packages, "validation": measured}
         # One key only: the mixin takes all others for arguments of the class.
-        write_text(save_directory / "config.json", json.dumps({"jointnmt": about}, indent=2) + "\n")
+        write_text(files.about, json.dumps({"jointnmt": about}, indent=2) + "\n")
 
 
 def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping[str, Any]) -> Any:
@@ -199,7 +202,7 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         ModelError: if the record of a saved folder is damaged.
     """
     files = RunDirectory(run)
-    saved = files.path / "config.json"
+    saved = files.about
     if saved.is_file():
         try:
             kept: dict[str, Any] | None = json.loads(saved.read_bytes()).get("jointnmt", {}).get("validation")

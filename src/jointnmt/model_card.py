@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from jointnmt.evaluation.scores import METRICS, TITLES, Scores
 from jointnmt.experiment import Experiment
+from jointnmt.models.families import packages_of
 
 NOT_STATED = "not stated yet."
 
@@ -20,6 +22,7 @@ CARD = """---
 
 Translates from {{ source_language }} to {{ target_language }}. A {{ family }} model of {{ parameters }} parameters,
 trained with jointnmt {{ version }}.
+{%- if packages %} The family is defined by {{ packages }}, which has to be installed, too.{% endif %}
 
 ```sh
 jointnmt translate {{ repo_id }} < source.txt > translation.txt
@@ -80,6 +83,7 @@ def facts_of_experiment(experiment: Experiment) -> dict[str, Any]:
     return {
         "name": experiment.name,
         "family": experiment.model.family,
+        "packages": " and ".join(f"{name} {version(name)}" for name in packages_of(experiment.model.family)),
         "source_language": data.source_language,
         "target_language": data.target_language,
         "training": _file_names(data.train),

@@ -112,9 +112,25 @@ def test_without_its_package_a_model_is_refused_with_the_families_there_are(run:
     if "rnn" in known_families():
         pytest.skip("the package of the example is installed here")
     refused = jointnmt(Path("nowhere"), "translate", run, stdin=SOURCES)
-    assert refused.returncode == 4 and refused.stdout == ""
-    assert "families of other packages need these installed (given: 'rnn')" in refused.stderr
+    assert refused.returncode == 5 and refused.stdout == ""
+    assert "'rnn', is defined by jointnmt-rnn 1.0, which is not installed" in " ".join(refused.stderr.split())
     assert "Traceback" not in refused.stderr
+    (run / "versions.json").rename(run / "elsewhere")
+    refused = jointnmt(Path("nowhere"), "translate", run, stdin=SOURCES)
+    (run / "elsewhere").rename(run / "versions.json")
+    assert refused.returncode == 4
+    assert "families of other packages need these installed (given: 'rnn')" in refused.stderr
+
+
+def test_a_shared_model_names_the_package_of_its_family(site: Path, run: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    written = jointnmt(site, "share", run, "--out", shared)
+    assert written.returncode == 0, written.stderr
+    assert "The family is defined by jointnmt-rnn 1.0" in (shared / "README.md").read_text(encoding="utf-8")
+    assert jointnmt(site, "translate", shared, stdin=SOURCES).stdout
+    if "rnn" not in known_families():
+        refused = jointnmt(Path("nowhere"), "info", shared)
+        assert refused.returncode == 5 and "jointnmt-rnn 1.0" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(

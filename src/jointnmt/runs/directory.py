@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jointnmt.config import read_yaml
 from jointnmt.data.digests import hash_file
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, MissingPackageError
 from jointnmt.experiment import Experiment
 from jointnmt.files import write_text
+from jointnmt.models.families import find_family
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import is_bound
 from jointnmt.runs.states import SavedStates
@@ -18,12 +22,17 @@ END = "...\n"
 """YAML's end mark, the last line of `experiment.yaml`: a file without it may be truncated."""
 
 
+FAMILY_PACKAGES = "family_packages"
+"""Key of the packages that define the model's family, if it is another package's, with their versions."""
+
+
 class RunDirectory:
     """Paths in a RUN directory; `training.directory` writes it during a training.
 
     `experiment.yaml` (resolved configuration), `segmentation/`, `model.safetensors` (weights for translation),
     `checkpoints/` (the last state, the one before it, and the best weights), `log.jsonl`, `tensorboard/`,
-    `validation/` (translations), `versions.json` (packages, seed, hardware).
+    `validation/` (translations), `versions.json` (packages, seed, hardware). A folder of `save_pretrained` has
+    `config.json` instead of what only training needs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,6 +46,7 @@ class RunDirectory:
         self.tensorboard = path / "tensorboard"
         self.validation = path / "validation"
         self.versions = path / "versions.json"
+        self.about = path / "config.json"
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Write the resolved configuration."""
@@ -47,6 +57,7 @@ class RunDirectory:
 
         Raises:
             ConfigurationError: if it is invalid or truncated.
+            MissingPackageError: if its family is one of a package that is not installed.
         """
         values = read_yaml(self.experiment)
         if "extends" in values:
@@ -58,7 +69,25 @@ class RunDirectory:
             raise ConfigurationError(
                 f"{self.experiment}: is truncated: its last line, `{END.strip()}`, is missing, and others may be."
             )
+        self._check_family(values.get("model"))
         return Experiment.parse(values, origin=str(self.experiment))
+
+    def _check_family(self, model: Any) -> None:
+        family = model.get("family") if isinstance(model, Mapping) else None
+        if isinstance(family, str) and find_family(family) is None and (packages := self._family_packages()):
+            raise MissingPackageError(
+                f"{self.experiment}: the model's family, {family!r}, is defined by {' and '.join(packages)}, which is "
+                "not installed. Install it."
+            )
+
+    def _family_packages(self) -> list[str]:
+        """Packages that defined the model's family, with versions, as training or `save_pretrained` wrote them."""
+        try:
+            about = self.about if self.about.is_file() else self.versions
+            record = json.loads(about.read_bytes())
+            return [f"{name} {version}" for name, version in record.get("jointnmt", record)[FAMILY_PACKAGES].items()]
+        except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):  # none, or damaged
+            return []
 
     def model_digest(self) -> str:
         """SHA-256 of the weights' file, in hexadecimal."""

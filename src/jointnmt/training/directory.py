@@ -21,7 +21,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
-from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.directory import FAMILY_PACKAGES, RunDirectory
 from jointnmt.runs.folder import new_folder
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.parts import PARTS, Parts
@@ -184,7 +184,7 @@ class TrainingDirectory(RunDirectory):
             check_provenance(values, self.provenance, path)
 
     def write_versions(self, facts: dict[str, Any], code: str, others: Sequence[str] = ()) -> None:
-        """Write versions of packages, `others` included, the digest of the code, and `facts`.
+        """Write versions of packages, `others`, which define the family, included; the digest of the code; and `facts`.
 
         Warns if a run resumes with other versions, or with other code under the same version.
         """
@@ -201,7 +201,8 @@ class TrainingDirectory(RunDirectory):
                 logger.warning("%s: resumes with other versions, results may differ: %s", self.path, "; ".join(changed))
             elif old_code != code:
                 logger.warning("%s: resumes with changed code; results may differ", self.path)
-        record = {"packages": packages, "code": code, "platform": platform.platform(), **facts}
+        own = {name: packages[name] for name in others}
+        record = {"packages": packages, FAMILY_PACKAGES: own, "code": code, "platform": platform.platform(), **facts}
         write_text(self.versions, json.dumps(record, indent=2) + "\n")
 
     def write_weights(self, path: Path, weights: dict[str, Tensor], steps: list[int]) -> None:
