@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.ter import TER
 from typer.testing import CliRunner, Result
@@ -224,6 +225,36 @@ def test_what_is_printed_as_json_is_json(invoke: Invoke) -> None:
     result = invoke("--system", "good=good0,same", "--hypothesis", "bad0", "--reference", "reference", "--json")
     values = json.loads(result.stdout, parse_constant=pytest.fail)
     assert values["comparisons"][0]["systems"][1]["difference"]["degrees_of_freedom"] == 1
+
+
+def test_scores_of_each_sentence_are_those_of_sacrebleu(invoke: Invoke, tmp_path: Path) -> None:
+    metrics = [word for name in ("bleu", "chrf", "ter", "multi_bleu") for word in ("--metric", name)]
+    result = invoke(*GROUPED, "--hypothesis", "other", *metrics, "--sentences", "scores.tsv", "--resamples", 100)
+    assert result.exit_code == 0, result.stderr
+    head, *rows = [line.split("\t") for line in Path("scores.tsv").read_text().splitlines()]
+    assert head == ["line", "system", "run", "bleu", "chrf", "ter", "multi_bleu", "log_probability", "pieces"]
+    assert [row[:3] for row in rows[79:81]] == [["80", "other", "other"], ["1", "good", "good0"]]
+    assert len(rows) == 7 * 80 and {tuple(row[-2:]) for row in rows} == {("", "")}
+    for row in rows[::9]:
+        text, reference = Path(row[2]).read_text().splitlines()[int(row[0]) - 1], [REFERENCES[int(row[0]) - 1]]
+        expected = [
+            sacrebleu.sentence_bleu(text, reference).score,
+            sacrebleu.sentence_chrf(text, reference).score,
+            sacrebleu.sentence_ter(text, reference).score,
+        ]
+        assert [float(value) for value in row[3:6]] == pytest.approx(expected, abs=1e-4)
+    assert corpus_metrics("en", ["bleu"])["bleu"].of_each(["w1 w2"], [["w1 w2"]]) == [pytest.approx(100)]
+    run = write_run(tmp_path / "run", segmentation={"kind": "word", "joint": False})
+    result = invoke(run, "--source", "source", "--reference", "reference", "--metric", "chrf", "--sentences", "run.tsv")
+    assert result.exit_code == 0, result.stderr
+    found = [line.split("\t") for line in Path("run.tsv").read_text().splitlines()[1:]]
+    pieces = sum(int(row[-1]) for row in found)
+    nll = json.loads(invoke(run, "--source", "source", "--reference", "reference", "--json").stdout)["systems"][0][
+        "nll"
+    ]
+    assert -sum(float(row[-2]) for row in found) / pieces == pytest.approx(nll, abs=1e-3)
+    refused = invoke(*GROUPED, "--sentences", "reference")
+    assert refused.exit_code == 2 and "is an input" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["good[bold]", "good[/x]", "a:cat:"])

@@ -16,12 +16,14 @@ import typer
 from jointnmt.cli.console import stdout
 from jointnmt.cli.edges import Edges, buckets_of
 from jointnmt.cli.evaluation_report import length_tables, show_evaluation
+from jointnmt.cli.lines import check_output
 from jointnmt.cli.options import COMPRESSED, BatchCellsOption, DeviceOption, JsonOption, PrecisionOption
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.cli.texts import check_language
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import ALL_METRICS, METRICS
+from jointnmt.files import write_text
 from jointnmt.runs.members import members_of
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
@@ -101,6 +103,13 @@ def evaluate(
     ] = False,
     length_edges: Edges = None,
     show: Annotated[int, typer.Option(min=0, help="Show the first N sentences with source and reference.")] = 0,
+    sentences: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write a table (TSV) of the scores of each sentence, and the log-probability of its reference.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -128,6 +137,7 @@ def evaluate(
             "--tokenized is for multi_bleu and compound_bleu: leave it out, or ask for one of them."
         )
     check_language("--language", language)
+    check_output(sentences, [*reference, *(hypothesis or []), source])
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)
     _check_edges(length_edges, by_length)
@@ -136,6 +146,8 @@ def evaluate(
     options = MetricOptions(language, metrics, tokenized, lowercase, resamples)
     evaluation = evaluate_systems(systems, eval_set, options)
     lengths = list(_by_length(evaluation, options, length_edges)) if by_length else []
+    if sentences is not None:
+        write_text(sentences, "".join("\t".join(map(_cell, row)) + "\n" for row in evaluation.sentences()))
     if as_json:
         values = evaluation.plain(show)
         if by_length:
@@ -145,6 +157,10 @@ def evaluate(
     show_evaluation(stdout(), evaluation, show)
     for table in length_tables(lengths):
         stdout().print(table)
+
+
+def _cell(value: float | str) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

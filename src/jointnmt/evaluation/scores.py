@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,14 @@ class CorpusMetric:
     def total(self, summed: Numbers) -> Any:
         """sacrebleu's score for the sum of `statistics`."""
         return self.metric._compute_score_from_stats(summed.tolist())
+
+    def of_each(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """The score of each sentence by itself; BLEU counts only n-grams that a sentence is long enough for."""
+        alone = copy(self.metric)
+        if hasattr(alone, "effective_order"):  # of BLEU
+            alone.effective_order = True
+        rows = self.statistics(hypotheses, references).tolist()
+        return [float(alone._compute_score_from_stats(row).score) for row in rows]
 
     def describe(self, signature: Signature) -> str:
         """sacrebleu's signature, extended by the preprocessing of the texts."""

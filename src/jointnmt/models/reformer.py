@@ -172,6 +172,8 @@ class Reformer(TranslationModel):
     """Reformer-base; with a PreNet, Reformer-fast."""
 
     config: ReformerBaseConfig | ReformerFastConfig
+    layer_class: type[GridLayer] = GridLayer
+    """Class of the grid layers, for variants of the family."""
 
     def __init__(
         self, config: ReformerBaseConfig | ReformerFastConfig, source_vocabulary: int, target_vocabulary: int
@@ -183,7 +185,7 @@ class Reformer(TranslationModel):
         self.prenet = (
             Encoder(config, config.prenet_layers, "prenet") if isinstance(config, ReformerFastConfig) else None
         )
-        self.layers = nn.ModuleList(GridLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
 
     def stacks(self) -> Mapping[str, LayerStack]:

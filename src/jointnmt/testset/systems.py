@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,23 @@ class Evaluation:
                 {system.name: [run.translations[number] for run in system.runs] for system in self.systems},
             )
 
+    def sentences(self) -> Iterator[tuple[int | float | str, ...]]:
+        """A head, and a row for each sentence of each run: line, system, run, scores, log-probability, pieces.
+
+        The line counts from 1; a run without likelihoods has "" in place of the last two.
+        """
+        yield "line", "system", "run", *self.measures, "log_probability", "pieces"
+        for system in self.systems:
+            for run in system.runs:
+                scores = [
+                    measure.of_each(run.translations, self.eval_set.all_references)
+                    for measure in self.measures.values()
+                ]
+                known = run.likelihood
+                likelihoods = zip(known.log_probabilities, known.pieces, strict=True) if known else repeat(("", ""))
+                for line, (*values, likelihood) in enumerate(zip(*scores, likelihoods, strict=False), start=1):
+                    yield line, system.name, run.name, *values, *likelihood
+
     def plain(self, num_examples: int = 0) -> dict[str, Any]:
         """The fields as JSON-compatible values; a system of several runs has the values of each under `runs`."""
         systems = [_plain(system, scores) for system, scores in zip(self.systems, self.scores, strict=True)]
@@ -209,7 +227,7 @@ def evaluate_systems(systems: Sequence[EvaluatedSystem], eval_set: EvalSet, opti
     """Score the systems, and compare each with the first one by paired bootstrap resampling, and over seeds.
 
     Raises:
-        ConfigurationError: if BLEU's tokeniser of the language is not installed.
+        MissingPackageError: if BLEU's tokeniser of the language is not installed.
     """
     from jointnmt.evaluation.significance import resample, resample_likelihoods, warn_of_few
 

@@ -117,8 +117,10 @@ class CachedState(MultiStepState, Generic[Constants]):
         Args:
             model: owner of the weights.
             embedding: target embedding.
-            newest: computes logits `[G, R, V]` from embedded tokens `[G, R, E]`. It may depend only on these, on this
-                state's tensors and on the weights, as it may be recorded and replayed.
+            newest: computes logits `[G, R, V]` from embedded tokens `[G, R, E]`. It may be recorded and replayed at
+                later positions, so it may depend only on these, on `source`, the caches and `slots.mask`, which stay
+                where they are or are noticed when they move, and on the weights: not on `slots.past`, which is another
+                tensor at each position, nor on a number that changes from position to position.
             last_ids: token of each row at this position.
         """
         self._embedding = embedding
