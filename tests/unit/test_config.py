@@ -50,6 +50,10 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
         ({"model__encoder_layer": 1}, "model.encoder_layer: is not a known key (did you mean encoder_layers?)"),
         ({"model__num_layers": 1}, "model.num_layers: is not a known key (did you mean encoder_layers?)"),  # Reformers'
         ({"training__schedule": {"warmup": 1}}, "schedule.warmup: is not a known key (did you mean warmup_steps?)"),
+        (
+            {"training__schedule": {"warmup_steps:9": None}},
+            "(did you mean warmup_steps: 9, with a space after the colon?)",
+        ),
         ({"validation": {"every": 9}}, "every: is not a known key (did you mean every_epochs or every_updates?)"),
         ({"model__shortcuts": {"kin": 1}}, "model.shortcuts.kin: is not a known key (did you mean kind?)"),
         ({"data__train": [{"sorce": "a", "target": "b"}]}, "train.0.sorce: is not a known key (did you mean source?)"),

@@ -97,6 +97,45 @@ def test_r_drop_draws_two_passes_together() -> None:
     assert report.sums.nll < report.sums.loss
 
 
+class Confident(TinyModel):
+    """Adds a penalty of confidence (Pereyra et al. 2017): the negative entropy of each prediction."""
+
+    def extra_loss(self, logits: Tensor, target_output: Tensor, weights: Tensor) -> Tensor:
+        log_probabilities = logits.log_softmax(-1)
+        return 0.5 * ((log_probabilities.exp() * log_probabilities).sum(-1) * weights).sum()
+
+
+@pytest.mark.parametrize("mean", ["tokens", "sentences"])
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_a_family_may_add_a_term_to_the_loss(mean: str, r_drop: float) -> None:
+    """Summed sentence by sentence, whatever the batches; without dropout, both passes of R-Drop agree."""
+    batches = {"max_tokens": 24, "update_tokens": 64}
+    trainers = [
+        tiny_trainer(model=kind(), loss_mean=mean, clip_norm=None, r_drop=r_drop, batches=batches)
+        for kind in (Confident, TinyModel)
+    ]
+    model = Confident()
+    for trainer in trainers:
+        trainer.model.load_state_dict(model.state_dict())
+    update = plan_epoch(*trainers[0].store.lengths, trainers[0].batches, trainers[0].seed, 0)[0]
+    loss = nll = units = 0.0
+    for batch in (load(trainers[0].store, [pair]) for pair in np.concatenate(update)):
+        predicted = model(batch.source, batch.target_input).log_softmax(-1)[0]
+        gold = batch.target_output[0]
+        one = -0.9 * predicted[range(len(gold)), gold] - 0.1 * predicted.mean(-1)
+        one = one + 0.5 * (predicted.exp() * predicted).sum(-1)
+        share = 1 / len(gold) if mean == "sentences" else 1.0
+        loss, units = loss + share * one.sum(), units + share * len(gold)
+        nll -= predicted[range(len(gold)), gold].sum().item()
+    (loss / units).backward()
+    expected = torch.nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    (report,), (without,) = (reports(trainer, 1) for trainer in trainers)
+    assert len(update) > 1
+    assert report.sums.loss == pytest.approx(loss.item(), rel=1e-5) and report.sums.nll == pytest.approx(nll, rel=1e-5)
+    assert report.gradient_norm == pytest.approx(expected.item(), rel=1e-5)
+    assert without.sums.loss != pytest.approx(loss.item(), rel=1e-3)
+
+
 def test_r_drop_of_passes_that_agree_changes_nothing() -> None:
     plain, doubled = (tiny_trainer(dropout=0.0, r_drop=weight) for weight in (0.0, 5.0))
     for one, other in zip(reports(plain, 3), reports(doubled, 3), strict=True):

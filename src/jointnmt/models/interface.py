@@ -150,6 +150,22 @@ class TranslationModel(nn.Module, ABC):
     ) -> Float[Tensor, "B T V"]:
         """Teacher-forced logits of every next target token; fills `attn_weights` and its alignment, if given."""
 
+    def extra_loss(
+        self, logits: Float[Tensor, "B T V"], target_output: Int[Tensor, "B T"], weights: Float[Tensor, "B T"]
+    ) -> Float[Tensor, ""] | None:
+        """A term that training adds to the cross-entropy, for families that have one; None: there is none.
+
+        Called after the `forward` that returned `logits`, which may keep what the term needs in attributes of the
+        model. How much it counts is a setting of the family. Perplexity leaves it out.
+
+        Args:
+            logits: output of `forward`.
+            target_output: gold tokens.
+            weights: weight of each token in the loss, 0 for padding. The term is a sum over tokens, each times its
+                weight, in nats and float32: then an update does not depend on how it is divided into batches.
+        """
+        return None
+
     @abstractmethod
     def start(self, source: Int[Tensor, "B S"]) -> DecoderState:
         """Decoder state before the first target position, with one row for each source."""

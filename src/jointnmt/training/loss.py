@@ -22,9 +22,9 @@ def cross_entropy_sums(
     the logits. Only the loss carries a gradient. With `sentence_means`, the loss (not the negative log-likelihood) is
     the sum over sentences of each one's mean over tokens, as in the code of Emelin et al. 2019.
     """
-    rows, weights = logits.flatten(0, 1), _weights(target_output, sentence_means)  # [B, T, V] -> [B*T, V]
-    loss, nll = cross_entropy(rows, target_output.flatten(), weights, label_smoothing)
-    return loss, nll.dot(_weights(target_output, sentence_means=False))
+    weights = token_weights(target_output, sentence_means).flatten()
+    loss, nll = cross_entropy(logits.flatten(0, 1), target_output.flatten(), weights, label_smoothing)
+    return loss, nll.dot(token_weights(target_output, sentence_means=False).flatten())
 
 
 def divergence_sum(
@@ -41,10 +41,11 @@ def divergence_sum(
         target_output: gold tokens; padding is ignored.
         sentence_means: whether to sum each sentence's mean instead of tokens.
     """
-    return divergence(first.flatten(0, 1), second.flatten(0, 1), _weights(target_output, sentence_means))
+    weights = token_weights(target_output, sentence_means).flatten()
+    return divergence(first.flatten(0, 1), second.flatten(0, 1), weights)
 
 
-def _weights(target_output: Int[Tensor, "B T"], sentence_means: bool) -> Float[Tensor, " BT"]:
-    """Weight of each token in the sum."""
+def token_weights(target_output: Int[Tensor, "B T"], sentence_means: bool) -> Float[Tensor, "B T"]:
+    """Weight of each token in the sum: 0 for padding, else 1, or 1 / tokens of its sentence."""
     real = (target_output != pad_id).float()
-    return (real / real.sum(dim=1, keepdim=True).clamp(min=1) if sentence_means else real).flatten()
+    return real / real.sum(dim=1, keepdim=True).clamp(min=1) if sentence_means else real

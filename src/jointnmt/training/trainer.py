@@ -27,7 +27,7 @@ from jointnmt.ops.cuda_graph import GraphsByShape
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.runs.weights import IN_STATE, weights_of_state
 from jointnmt.training.gradients import FlatGradients, Gradients
-from jointnmt.training.loss import cross_entropy_sums, divergence_sum
+from jointnmt.training.loss import cross_entropy_sums, divergence_sum, token_weights
 from jointnmt.training.processes import gather, is_unreachable, lost_process, num_processes, sum_numbers, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
 from jointnmt.training.schedule import learning_rate
@@ -211,18 +211,22 @@ class Trainer:
 
     def _add_gradient(self, source: Tensor, target_input: Tensor, target_output: Tensor, units: Tensor) -> Tensor:
         """Forward and backward of a batch; the gradient is divided by `units`. Returns its [loss, nll]."""
-        with autocast_to(self.config.precision, self.fabric.device):
-            logits = self._forward(source, target_input)
-            again = self._forward(source, target_input) if self.config.r_drop else None
-        smoothing = self.config.label_smoothing
-        loss, nll = cross_entropy_sums(logits, target_output, smoothing, self._by_sentence)
-        if again is not None:
+        logits, loss, nll = self._losses(source, target_input, target_output)
+        if self.config.r_drop:
             # Half of R-Drop's loss (Liang et al. 2021, Eq. 4): equal to the loss of one pass if both passes agree.
-            other, other_nll = cross_entropy_sums(again, target_output, smoothing, self._by_sentence)
+            again, other, other_nll = self._losses(source, target_input, target_output)
             apart = divergence_sum(logits, again, target_output, self._by_sentence)
             loss, nll = (loss + other + self.config.r_drop * apart) / 2, (nll + other_nll) / 2
         self._scaler.scale(loss / units).backward()
         return torch.stack([loss.detach(), nll])
+
+    def _losses(self, source: Tensor, target_input: Tensor, target_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of a pass through the model, its loss, and its negative log-likelihood."""
+        with autocast_to(self.config.precision, self.fabric.device):
+            logits = self._forward(source, target_input)
+        loss, nll = cross_entropy_sums(logits, target_output, self.config.label_smoothing, self._by_sentence)
+        extra = self.model.extra_loss(logits, target_output, token_weights(target_output, self._by_sentence))
+        return logits, loss if extra is None else loss + extra, nll
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
         """Sums of this update over all processes."""
