@@ -59,7 +59,7 @@ def plain_text(cell: Any) -> str:
     return "".join(each.get("text") or each.data["text/plain"] for each in cell.outputs)
 
 
-@pytest.mark.parametrize("name", ["translate.py", "train.py", "look_into_a_grid.py"])
+@pytest.mark.parametrize("name", ["translate.py", "train.py", "look_into_a_grid.py", "no_repeats.py"])
 def test_an_example_without_arguments_says_what_it_takes(name: str) -> None:
     with pytest.raises(AssertionError, match=rf"^[A-Z].*\s+python examples/{name}"):
         run_example(name)
@@ -93,6 +93,17 @@ def test_look_into_a_grid(tmp_path: Path) -> None:
     assert [match and match[1] for match in found] == ["<s>", *arguments[1].split()]
     assert all(match and match[2] in {*arguments[0].split(), "</s>"} for match in found)
     assert all(match and int(match[3]) >= 100 // 7 for match in found)  # the largest of 7 weights
+
+
+def test_no_repeats(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", search={"beam_size": 3, "max_length_offset": 30})
+    source = "der Hund sieht die Katze ."
+    [plain] = Translator.load(run, "cpu").translate([source])
+    [changed] = run_example("no_repeats.py", run, stdin=f"{source}\n").splitlines()
+    for text, repeats in ((plain, True), (changed, False)):  # a random model repeats itself
+        words = text.split()
+        triples = list(zip(words, words[1:], words[2:], strict=False))
+        assert len(triples) > 10 and (len(set(triples)) < len(triples)) == repeats, text
 
 
 SHIPPED = ("package:tatoeba-de-en-reformer-fast", "Der Hund schläft.", "The dog sleeps.")
