@@ -117,11 +117,11 @@ def choose_checkpoints(
 def _check_given(run: Path, given: Sequence[Path]) -> None:
     if repeated := [path for number, path in enumerate(given) if path in given[:number]]:
         raise ConfigurationError(f"{repeated[0]}: is given twice. Give each checkpoint once.")
+    bound = {path: values for path in given if is_bound(values := checkpoint.read_values(path))}
+    if not bound:
+        return
     parts = Parts.of(read_experiment(run), RunDirectory(run).segmentation)
-    for path in given:
-        values = checkpoint.read_values(path)
-        if not is_bound(values):
-            continue
+    for path, values in bound.items():
         try:
             parts.check(values, path)
         except ModelError as error:
