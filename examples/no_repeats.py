@@ -4,8 +4,8 @@
 
 Search knows a model by `start` and `step` alone, so a rule is a model around a model. This one bans every piece that
 would complete a repetition; search then normalises the probabilities of the others. It keeps the tokens of each
-hypothesis beside the model's own state, and follows search, which reorders hypotheses by `select`. A rule on attention
-needs the model's layers, as a family of your own has them.
+hypothesis beside the model's own state, and follows search, which reorders hypotheses by `select`. A forced
+prefix must not repeat itself. A rule on attention needs the model's layers, as a family of your own has them.
 """
 
 from __future__ import annotations

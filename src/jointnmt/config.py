@@ -253,7 +253,7 @@ def _suggestion(config: type[Config], place: Sequence[int | str], values: Any) -
         parts = {part.variant(values) for part in parts} if isinstance(values, Mapping) else parts
     known = {field.alias or name for part in parts for name, field in part.model_fields.items()}
     name, colon, value = str(place[-1]).partition(":")
-    if colon and name in known:
+    if colon and value and name in known:
         return f" (did you mean {name}: {value}, with a space after the colon?)"
     near = [name for name in sorted(known) if name.startswith(f"{place[-1]}_")]
     near = near or get_close_matches(str(place[-1]), sorted(known), 1)

@@ -113,7 +113,9 @@ def test_without_its_package_a_model_is_refused_with_the_families_there_are(run:
         pytest.skip("the package of the example is installed here")
     refused = jointnmt(Path("nowhere"), "translate", run, stdin=SOURCES)
     assert refused.returncode == 5 and refused.stdout == ""
-    assert "'rnn', is defined by jointnmt-rnn 1.0, which is not installed" in " ".join(refused.stderr.split())
+    assert "'rnn', is not installed. It was defined by jointnmt-rnn 1.0: install that" in " ".join(
+        refused.stderr.split()
+    )
     assert "Traceback" not in refused.stderr
     (run / "versions.json").rename(run / "elsewhere")
     refused = jointnmt(Path("nowhere"), "translate", run, stdin=SOURCES)

@@ -17,6 +17,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.ter import TER
 from typer.testing import CliRunner, Result
 
+from jointnmt import Translator
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
 from jointnmt.evaluation.significance import paired_bootstrap
@@ -253,8 +254,13 @@ def test_scores_of_each_sentence_are_those_of_sacrebleu(invoke: Invoke, tmp_path
         "nll"
     ]
     assert -sum(float(row[-2]) for row in found) / pieces == pytest.approx(nll, abs=1e-3)
-    refused = invoke(*GROUPED, "--sentences", "reference")
-    assert refused.exit_code == 2 and "is an input" in " ".join(refused.stderr.split())
+    scored = Translator.load(run, "cpu").score([REFERENCES[3]], [REFERENCES[3]])[0]
+    assert float(found[3][-2]) == pytest.approx(sum(scored.token_log_probabilities), abs=1e-3)
+    for file in ("reference", "good1"):
+        refused = invoke(*GROUPED, "--sentences", file)
+        assert refused.exit_code == 2 and "is an input" in " ".join(refused.stderr.split())
+    refused = invoke(run, "--source", "source", "--reference", "reference", "--sentences", run / "experiment.yaml")
+    assert refused.exit_code == 2 and "belongs to the run" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["good[bold]", "good[/x]", "a:cat:"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import build_model
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.embedding import sinusoids
-from jointnmt.models.reformer import GridLayer, ReformerBaseConfig, ReformerFastConfig
+from jointnmt.models.reformer import GridLayer, Reformer, ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
 from support.equations import HEADS, SIZES, away_from_initial_values, reformer, transformer
 
@@ -123,3 +125,23 @@ def test_dropped_attention_weights_are_dropped_along_the_kept_axis() -> None:
     dropped = layer.target_attention.dropout(weights)
     assert (dropped == dropped[:, :1]).all()
     assert 0 < (dropped == 0).float().mean() < 1
+
+
+def test_a_reformer_may_have_other_grid_layers() -> None:
+    class Rolled(GridLayer):
+        def forward(self, *arguments: Any) -> Tensor:
+            return super().forward(*arguments).roll(1, dims=-1)
+
+    class Mine(Reformer):
+        layer_class = Rolled
+
+    config = ReformerFastConfig(embed_dim=8, num_heads=2, ffn_dim=8, num_layers=1, prenet_layers=1)
+    own, plain = Mine(config, 9, 9).eval(), Reformer(config, 9, 9).eval()
+    plain.load_state_dict(own.state_dict())
+    source, target = torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6]])
+    logits, state = own(source, target), own.start(source)
+    assert not torch.allclose(logits, plain(source, target))
+    with torch.no_grad():
+        for position, ids in enumerate(target.unbind(1)):
+            found, state = own.step(ids, state)
+            torch.testing.assert_close(found, logits[:, position])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jointnmt.data.batches import load
 from jointnmt.data.length_buckets import BatchConfig
-from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.errors import DataError, MissingPackageError
 from jointnmt.experiment import TrainingConfig, ValidationConfig
 from jointnmt.models import build_model
 from jointnmt.models.common import ShortcutConfig
@@ -114,7 +114,7 @@ def test_a_missing_tokeniser_is_named_before_training(monkeypatch: pytest.Monkey
         raise RuntimeError("no MeCab")
 
     monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", fail)
-    with pytest.raises(ConfigurationError, match="tokeniser"):
+    with pytest.raises(MissingPackageError, match="tokeniser"):
         validation(RawListStore(), BatchConfig())
     validation(RawListStore(), BatchConfig(), bleu_every=0)
 

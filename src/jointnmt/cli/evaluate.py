@@ -24,6 +24,7 @@ from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import ALL_METRICS, METRICS
 from jointnmt.files import write_text
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.members import members_of
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
@@ -137,9 +138,9 @@ def evaluate(
             "--tokenized is for multi_bleu and compound_bleu: leave it out, or ask for one of them."
         )
     check_language("--language", language)
-    check_output(sentences, [*reference, *(hypothesis or []), source])
     given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
     _check_usage(given, source, by_length)
+    _check_output(sentences, given, [*reference, source])
     _check_edges(length_edges, by_length)
     eval_set = _eval_set(source, reference)
     systems = _measured(given, eval_set, LoadOptions(device, precision, batch_cells))
@@ -159,8 +160,22 @@ def evaluate(
         stdout().print(table)
 
 
+def _check_output(
+    path: Path | None, systems: Sequence[tuple[str, Sequence[Given]]], texts: Sequence[Path | None]
+) -> None:
+    """Refuse to write over an input, or a file of a run."""
+    parts = [part for _, members in systems for part in members]
+    check_output(path, [*texts, *(part.path for part in parts)])
+    if path is None:
+        return
+    for run in (run for part in parts for each in (part.path, part.made_by) if each for run in members_of(each)):
+        files = RunDirectory(run)
+        if files.path.is_dir() and (files.owns(path) or path.resolve() == files.model.resolve()):
+            raise ConfigurationError(f"--sentences {path}: belongs to the run {run}. Name another file.")
+
+
 def _cell(value: float | str) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else " ".join(str(value).split())
 
 
 @dataclass(frozen=True)

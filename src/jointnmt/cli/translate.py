@@ -38,7 +38,6 @@ from jointnmt.translator import TextLimits, TranslationOptions, Translator
 
 def translate(
     run: EnsembleArgument,
-    search: GivenSearch,
     texts: TextsArgument = None,
     text: TextOption = None,
     input: InputOption = None,
@@ -50,6 +49,7 @@ def translate(
     num_best: NumBestOption = 1,
     split: SplitByInputOption = None,
     tag: TagOption = None,
+    search: GivenSearch = GivenSearch(),  # noqa: B008 (frozen)
     device: DeviceOption = "auto",
     precision: PrecisionChoiceOption = "auto",
     batch_cells: BatchCellsOption = None,

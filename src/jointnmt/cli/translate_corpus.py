@@ -67,7 +67,6 @@ def translate_corpus(
     run: EnsembleArgument,
     input: InputArgument,
     out: FolderOption,
-    search: GivenSearch,
     format: FormatOption = None,
     column: ColumnOption = "text",
     into: IntoOption = "translation",
@@ -76,6 +75,7 @@ def translate_corpus(
     tag: TagOption = None,
     address: AddressOption = None,
     workers: WorkersOption = None,
+    search: GivenSearch = GivenSearch(),  # noqa: B008 (frozen)
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     batch_cells: BatchCellsOption = None,

@@ -222,8 +222,8 @@ def _bleu(language: str, tokenized: bool, lowercase: bool) -> BLEU:
         return BLEU(trg_lang=language, lowercase=lowercase, force=tokenized)
     except (ImportError, RuntimeError) as error:
         raise MissingPackageError(
-            f"BLEU needs a tokeniser for the target language {language!r} that is not installed, or is broken: "
-            f"pip install 'sacrebleu[{language}]'."
+            f"BLEU needs a tokeniser for the target language {language!r} that is not installed: "
+            f"pip install 'sacrebleu[{language}]'. (If it is, it is broken: --debug shows how.)"
         ) from error
 
 

@@ -155,8 +155,8 @@ class TranslationModel(nn.Module, ABC):
     ) -> Float[Tensor, ""] | None:
         """A term that training adds to the cross-entropy, for families that have one; None: there is none.
 
-        Called after the `forward` that returned `logits`, which may keep what the term needs in attributes of the
-        model. How much it counts is a setting of the family. Perplexity leaves it out.
+        Called right after the `forward` that returned `logits`, in the same autocast; `forward` may keep what the term
+        needs in attributes of the model. How much it counts is a setting of the family. Perplexity leaves it out.
 
         Args:
             logits: output of `forward`.

@@ -76,18 +76,20 @@ class RunDirectory:
         family = model.get("family") if isinstance(model, Mapping) else None
         if isinstance(family, str) and find_family(family) is None and (packages := self._family_packages()):
             raise MissingPackageError(
-                f"{self.experiment}: the model's family, {family!r}, is defined by {' and '.join(packages)}, which is "
-                "not installed. Install it."
+                f"{self.experiment}: the model's family, {family!r}, is not installed. It was defined by "
+                f"{' and '.join(packages)}: install that."
             )
 
     def _family_packages(self) -> list[str]:
         """Packages that defined the model's family, with versions, as training or `save_pretrained` wrote them."""
-        try:
-            about = self.about if self.about.is_file() else self.versions
-            record = json.loads(about.read_bytes())
-            return [f"{name} {version}" for name, version in record.get("jointnmt", record)[FAMILY_PACKAGES].items()]
-        except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):  # none, or damaged
-            return []
+        for file in (self.about, self.versions):
+            try:
+                record = json.loads(file.read_bytes())
+                found = record.get("jointnmt", record)[FAMILY_PACKAGES]
+                return [f"{name} {version}" for name, version in found.items()]
+            except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+                continue  # not this file's, or damaged
+        return []
 
     def model_digest(self) -> str:
         """SHA-256 of the weights' file, in hexadecimal."""

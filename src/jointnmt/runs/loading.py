@@ -25,6 +25,7 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
 
     Raises:
         ConfigurationError: if the device does not exist.
+        MissingPackageError: if its family is one of a package that is not installed.
         ModelError: if a file of RUN is missing, damaged, or inconsistent with the others.
     """
     place, files = choose_device(device), RunDirectory(run)
@@ -49,6 +50,7 @@ def read_experiment(run: Path) -> Experiment:
     """The configuration of a RUN directory.
 
     Raises:
+        MissingPackageError: if its family is one of a package that is not installed.
         ModelError: if it is missing or damaged.
     """
     configuration = RunDirectory(run).experiment

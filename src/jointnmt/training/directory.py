@@ -150,7 +150,11 @@ class TrainingDirectory(RunDirectory):
             return False
 
     def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
-        """Write the segmentation atomically, with the hash of its inputs."""
+        """Write the segmentation atomically, with the hash of its inputs.
+
+        Raises:
+            ConfigurationError: if there is one.
+        """
         with new_folder(self.segmentation) as unfinished:
             segmentation.save(unfinished)
             (unfinished / MADE_OF).write_text(f"{made_of} {hash_files(unfinished)}\n", encoding="utf-8")

@@ -211,22 +211,27 @@ class Trainer:
 
     def _add_gradient(self, source: Tensor, target_input: Tensor, target_output: Tensor, units: Tensor) -> Tensor:
         """Forward and backward of a batch; the gradient is divided by `units`. Returns its [loss, nll]."""
-        logits, loss, nll = self._losses(source, target_input, target_output)
+        weights = token_weights(target_output, self._by_sentence)
+        passes: list[tuple[Tensor, Tensor | None]] = []
+        with autocast_to(self.config.precision, self.fabric.device):
+            for _ in range(2 if self.config.r_drop else 1):
+                logits = self._forward(source, target_input)
+                passes.append((logits, self.model.extra_loss(logits, target_output, weights)))
+        losses = [self._losses(logits, extra, target_output) for logits, extra in passes]
+        loss, nll = losses[0]
         if self.config.r_drop:
             # Half of R-Drop's loss (Liang et al. 2021, Eq. 4): equal to the loss of one pass if both passes agree.
-            again, other, other_nll = self._losses(source, target_input, target_output)
-            apart = divergence_sum(logits, again, target_output, self._by_sentence)
+            (first, _), (second, _) = passes
+            other, other_nll = losses[1]
+            apart = divergence_sum(first, second, target_output, self._by_sentence)
             loss, nll = (loss + other + self.config.r_drop * apart) / 2, (nll + other_nll) / 2
         self._scaler.scale(loss / units).backward()
         return torch.stack([loss.detach(), nll])
 
-    def _losses(self, source: Tensor, target_input: Tensor, target_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of a pass through the model, its loss, and its negative log-likelihood."""
-        with autocast_to(self.config.precision, self.fabric.device):
-            logits = self._forward(source, target_input)
+    def _losses(self, logits: Tensor, extra: Tensor | None, target_output: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of a pass, with the family's own term, and its negative log-likelihood."""
         loss, nll = cross_entropy_sums(logits, target_output, self.config.label_smoothing, self._by_sentence)
-        extra = self.model.extra_loss(logits, target_output, token_weights(target_output, self._by_sentence))
-        return logits, loss if extra is None else loss + extra, nll
+        return loss if extra is None else loss + extra, nll
 
     def _sum(self, batches: list[Batch], losses: list[Loss], splits: int) -> Sums:
         """Sums of this update over all processes."""

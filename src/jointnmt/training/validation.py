@@ -87,7 +87,7 @@ class Validation:
         precision: precision of the forward pass.
 
     Raises:
-        ConfigurationError: if BLEU is to be measured, but its tokeniser for the language is not installed.
+        MissingPackageError: if BLEU is to be measured, but its tokeniser for the language is not installed.
     """
 
     def __init__(
