@@ -1,11 +1,11 @@
-"""Translate with a rule of your own in search: no three pieces of a translation occur twice.
+"""Translate with a rule of your own in search: no three pieces in a row occur twice in a translation.
 
     python examples/no_repeats.py RUN < source.txt
 
 Search knows a model by `start` and `step` alone, so a rule is a model around a model. This one bans every piece that
 would complete a repetition; search then normalises the probabilities of the others. It keeps the tokens of each
-hypothesis beside the model's own state, and follows search, which reorders hypotheses by `select`. A forced
-prefix must not repeat itself. A rule on attention needs the model's layers, as a family of your own has them.
+hypothesis beside the model's own state, and follows search, which reorders hypotheses by `select`. A forced prefix must
+not repeat itself. A rule on attention needs the model's layers, as a family of your own has them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Past:
 
 
 class WithoutRepeats(TranslationModel):
-    """A model whose search finds no translation with the same pieces twice in a row of `LENGTH`."""
+    """A model with which search never repeats `LENGTH` pieces in a row within a translation."""
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
