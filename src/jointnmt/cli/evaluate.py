@@ -48,16 +48,27 @@ LONGEST_WORD = 20
 """Mean word length, in letters, above which a text is taken for one written without spaces."""
 
 
-def evaluate(
-    reference: Annotated[
-        list[Path], typer.Option(help=f"Reference translations, line by line ({COMPRESSED}). Repeatable.")
-    ],
+@dataclass(frozen=True)
+class Given:
+    """A training run of a system, as given on the command line."""
+
+    path: Path
+    translates: bool
+    """Whether `path` is a RUN, and not a file of translations."""
+    made_by: Path | None = None
+    """The run that produced a file of translations."""
+
+
+@dataclass(frozen=True)
+class GivenSystems:
+    """Options that name the systems, and what they translate."""
+
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="Runs that translate the source; A+B+C: an ensemble.")
-    ] = None,
+    ] = None
     hypothesis: Annotated[
         list[Path] | None, typer.Option(help="Translations to evaluate, line by line. Repeatable.")
-    ] = None,
+    ] = None
     system: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,40 +76,98 @@ def evaluate(
             help="A system of several training runs that differ in their seeds: RUNs, or files of translations. "
             "An ensemble is one run: NAME=A+B+C. Repeatable.",
         ),
-    ] = None,
+    ] = None
     source: Annotated[
         Path | None, typer.Option(help=f"Source sentences, for RUNs and for perplexity ({COMPRESSED}).")
-    ] = None,
+    ] = None
     run: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN", help="The run of each hypothesis, in their order, for perplexity. Repeatable."),
-    ] = None,
+    ] = None
+
+    def by_name(self) -> list[tuple[str, list[Given]]]:
+        """The systems by their names, in the order in which they are compared: files, RUNs, those of several runs.
+
+        Raises:
+            ConfigurationError: if there is none, one twice, not a run for each file, or no source for runs.
+        """
+        hypotheses, makers = self.hypothesis or [], self.run or []
+        if makers and len(makers) != len(hypotheses):
+            raise ConfigurationError(
+                f"There are {len(hypotheses)} --hypothesis and {len(makers)} --run: give the run of each --hypothesis, "
+                "in their order, or none. In --system, name the runs themselves in place of their translations."
+            )
+        files = [(str(path), [Given(path, False, made_by)]) for path, made_by in zip_longest(hypotheses, makers)]
+        runs = [(str(path), [Given(path, True)]) for path in self.runs or []]
+        systems = [*files, *runs, *map(_of_several_runs, self.system or [])]
+        if not systems:
+            raise ConfigurationError("There is nothing to evaluate: give translations (--hypothesis FILE), or a RUN.")
+        for names in ([name for name, _ in systems], [str(part.path) for _, parts in systems for part in parts]):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ConfigurationError(f"{', '.join(twice)}: given twice. Give each system once.")
+        if self.source is None and any(part.translates or part.made_by for _, parts in systems for part in parts):
+            raise ConfigurationError(
+                "A run translates the source, or predicts the reference from it: give --source FILE."
+            )
+        return systems
+
+
+@dataclass(frozen=True)
+class GivenMetrics:
+    """Options of how translations are measured and compared."""
+
     language: Annotated[
         str | None,
         typer.Option(
             help="Target language, for tokenisers.",
             show_default="that of the runs, else of the reference's name, else en",
         ),
-    ] = None,
+    ] = None
     metric: Annotated[
         list[str] | None,
         typer.Option(
             metavar="METRIC", help=f"{', '.join(ALL_METRICS)}. Repeatable.", show_default="all but compound_bleu"
         ),
-    ] = None,
+    ] = None
     tokenized: Annotated[
         bool,
         typer.Option(
             "--tokenized", help="The texts are tokenised: multi_bleu and compound_bleu do not tokenise them again."
         ),
-    ] = False,
+    ] = False
     lowercase: Annotated[
         bool,
         typer.Option(
             "--lowercase", help="Ignore case in BLEU and chrF too; the default if a run writes lower case only."
         ),
-    ] = False,
-    resamples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000,
+    ] = False
+    resamples: Annotated[int, typer.Option(min=100, help="Resampled test sets for comparisons.")] = 1000
+
+    def checked(self) -> MetricOptions:
+        """The options of the evaluation.
+
+        Raises:
+            ConfigurationError: for an unknown metric or language, and if nothing is tokenised.
+        """
+        metrics = self.metric or METRICS
+        if unknown := sorted(set(metrics) - set(ALL_METRICS)):
+            raise ConfigurationError(
+                f"--metric {', '.join(unknown)}: there is no such metric. Choose from {', '.join(ALL_METRICS)}."
+            )
+        if self.tokenized and not {"multi_bleu", "compound_bleu"} & set(metrics):
+            raise ConfigurationError(
+                "--tokenized is for multi_bleu and compound_bleu: leave it out, or ask for one of them."
+            )
+        check_language("--language", self.language)
+        return MetricOptions(self.language, metrics, self.tokenized, self.lowercase, self.resamples)
+
+
+def evaluate(
+    reference: Annotated[
+        list[Path], typer.Option(help=f"Reference translations, line by line ({COMPRESSED}). Repeatable.")
+    ],
+    given: GivenSystems,
+    metrics: GivenMetrics,
     by_length: Annotated[
         bool, typer.Option("--by-length", help="Also compare systems by length of the source, in words.")
     ] = False,
@@ -128,23 +197,11 @@ def evaluate(
     -lc on Moses-tokenised text (by sacremoses), without smoothing; sacrebleu computes it. compound_bleu is that of
     WMT14 papers since Vaswani et al. 2017: cased, words split at hyphens.
     """
-    metrics = metric or METRICS
-    if unknown := sorted(set(metrics) - set(ALL_METRICS)):
-        raise ConfigurationError(
-            f"--metric {', '.join(unknown)}: there is no such metric. Choose from {', '.join(ALL_METRICS)}."
-        )
-    if tokenized and not {"multi_bleu", "compound_bleu"} & set(metrics):
-        raise ConfigurationError(
-            "--tokenized is for multi_bleu and compound_bleu: leave it out, or ask for one of them."
-        )
-    check_language("--language", language)
-    given = _given_systems(hypothesis or [], run or [], runs or [], system or [])
-    _check_usage(given, source, by_length)
-    _check_output(sentences, given, [*reference, source])
-    _check_edges(length_edges, by_length)
-    eval_set = _eval_set(source, reference)
-    systems = _measured(given, eval_set, LoadOptions(device, precision, batch_cells))
-    options = MetricOptions(language, metrics, tokenized, lowercase, resamples)
+    options, named = metrics.checked(), given.by_name()
+    _check_lengths(given, sum(len(parts) for _, parts in named), by_length, length_edges)
+    _check_output(sentences, named, [*reference, given.source])
+    eval_set = _eval_set(given.source, reference)
+    systems = _measured(named, eval_set, LoadOptions(device, precision, batch_cells))
     evaluation = evaluate_systems(systems, eval_set, options)
     lengths = list(_by_length(evaluation, options, length_edges)) if by_length else []
     if sentences is not None:
@@ -178,31 +235,6 @@ def _cell(value: float | str) -> str:
     return f"{value:.4f}" if isinstance(value, float) else " ".join(str(value).split())
 
 
-@dataclass(frozen=True)
-class Given:
-    """A training run of a system, as given on the command line."""
-
-    path: Path
-    translates: bool
-    """Whether `path` is a RUN, and not a file of translations."""
-    made_by: Path | None = None
-    """The run that produced a file of translations."""
-
-
-def _given_systems(
-    hypotheses: Sequence[Path], made_by: Sequence[Path], runs: Sequence[Path], systems: Sequence[str]
-) -> list[tuple[str, list[Given]]]:
-    """The systems by their names, in the order in which they are compared."""
-    if made_by and len(made_by) != len(hypotheses):
-        raise ConfigurationError(
-            f"There are {len(hypotheses)} --hypothesis and {len(made_by)} --run: give the run of each --hypothesis, in "
-            "their order, or none. In --system, name the runs themselves in place of their translations."
-        )
-    pairs = zip_longest(hypotheses, made_by)
-    files = [(str(path), [Given(path, False, maker)]) for path, maker in pairs]
-    return [*files, *((str(path), [Given(path, True)]) for path in runs), *map(_of_several_runs, systems)]
-
-
 def _of_several_runs(given: str) -> tuple[str, list[Given]]:
     """The name and the runs of `NAME=A,B,...`."""
     name, _, parts = given.partition("=")
@@ -214,20 +246,9 @@ def _of_several_runs(given: str) -> tuple[str, list[Given]]:
     return name, [Given(path, len(runs) > 1 or runs[0].is_dir()) for path, runs in members]
 
 
-def _check_usage(systems: Sequence[tuple[str, Sequence[Given]]], source: Path | None, by_length: bool) -> None:
-    parts = [part for _, members in systems for part in members]
-    if not systems:
-        raise ConfigurationError("There is nothing to evaluate: give translations (--hypothesis FILE), or a RUN.")
-    if any(part.translates or part.made_by for part in parts) and source is None:
-        raise ConfigurationError("A run translates the source, or predicts the reference from it: give --source FILE.")
-    for names in ([name for name, _ in systems], [str(part.path) for part in parts]):
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigurationError(f"{', '.join(twice)}: given twice. Give each system once.")
-    if by_length and (source is None or len(parts) < 2):
+def _check_lengths(given: GivenSystems, runs: int, by_length: bool, edges: Sequence[int] | None) -> None:
+    if by_length and (given.source is None or runs < 2):
         raise ConfigurationError("--by-length compares systems by their sources: give two systems, and --source FILE.")
-
-
-def _check_edges(edges: Sequence[int] | None, by_length: bool) -> None:
     if edges:
         from jointnmt.analysis.corpus import LENGTHS
 
