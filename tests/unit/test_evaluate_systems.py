@@ -242,8 +242,9 @@ def test_scores_of_each_sentence_are_those_of_sacrebleu(invoke: Invoke, tmp_path
             sacrebleu.sentence_bleu(text, reference).score,
             sacrebleu.sentence_chrf(text, reference).score,
             sacrebleu.sentence_ter(text, reference).score,
+            BLEU(smooth_method="none", tokenize="none", effective_order=True).sentence_score(text, reference).score,
         ]
-        assert [float(value) for value in row[3:6]] == pytest.approx(expected, abs=1e-4)
+        assert [float(value) for value in row[3:7]] == pytest.approx(expected, abs=1e-4)
     assert corpus_metrics("en", ["bleu"])["bleu"].of_each(["w1 w2"], [["w1 w2"]]) == [pytest.approx(100)]
     run = write_run(tmp_path / "run", segmentation={"kind": "word", "joint": False})
     result = invoke(run, "--source", "source", "--reference", "reference", "--metric", "chrf", "--sentences", "run.tsv")
@@ -278,7 +279,12 @@ def test_an_ensemble_of_models_of_the_package_is_one_run(invoke: Invoke) -> None
     words = ["--source", "german", "--reference", "english", "--device", "cpu", "--metric", "bleu", "--json"]
     result = invoke("--system", given, *words)
     assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout)["systems"][0]["name"] == "both"
+    (system,) = json.loads(result.stdout)["systems"]
+    assert system["name"] == "both"
+    result = invoke("--system", given, *words, "--sentences", "scores.tsv")
+    assert result.exit_code == 0, result.stderr
+    _, row = [line.split("\t") for line in Path("scores.tsv").read_text().splitlines()]
+    assert -float(row[-2]) / int(row[-1]) == pytest.approx(system["nll"], abs=1e-4)
 
 
 def test_several_references_are_those_of_sacrebleu(invoke: Invoke) -> None:
@@ -290,6 +296,10 @@ def test_several_references_are_those_of_sacrebleu(invoke: Invoke) -> None:
     single = corpus_scores(spoilt(0.3, 10), REFERENCES, "en")
     assert system["bleu"]["value"] > single.bleu.value
     assert single.chrf and system["chrf"]["value"] > single.chrf.value
+    invoke(*both, "--metric", "chrf", "--sentences", "scores.tsv")
+    *_, last = [line.split("\t") for line in Path("scores.tsv").read_text().splitlines()]
+    of_last = sacrebleu.sentence_chrf(spoilt(0.3, 10)[-1], [REFERENCES[-1], spoilt(0.3, 9)[-1]])
+    assert float(last[3]) == pytest.approx(of_last.score, abs=1e-4)
     references = [REFERENCES, spoilt(0.3, 9)]
     systems = {"bad": spoilt(0.3, 10), "good": spoilt(0.1, 0)}
     (compared,) = paired_bootstrap(systems, references, corpus_metrics("en", ["bleu"]), samples=50)
