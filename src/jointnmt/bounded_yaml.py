@@ -7,6 +7,7 @@ files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,18 @@ def parse_yaml(text: str) -> Any:
         raise
     except Exception as error:  # PyYAML's constructors raise various errors, such as KeyError for !!bool x
         reason = str(error) if isinstance(error, yaml.YAMLError | ValueError) else f"a value cannot be read ({error})"
-        raise YAMLError(shorten(" ".join(reason.split()))) from error
+        raise YAMLError(shorten(" ".join(reason.split())) + _missing_space(text, error)) from error
+
+
+def _missing_space(text: str, error: Exception) -> str:
+    """A hint at the last line before a syntax error, if it is like `key:value`; else empty."""
+    mark = getattr(error, "problem_mark", None)
+    lines = [] if mark is None else text.splitlines()[: mark.line]
+    number, last = next(((at, line) for at, line in reversed([*enumerate(lines, 1)]) if line.strip()), (0, ""))
+    key = re.fullmatch(r"[\s-]*(\w+):([^\s:/\\].*)", last)
+    return (
+        f" (line {number}: did you mean {key[1]}: {shorten(key[2], 40)}, with a space after the colon?)" if key else ""
+    )
 
 
 def shorten(text: str, limit: int = MAX_MESSAGE) -> str:

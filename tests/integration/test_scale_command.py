@@ -177,10 +177,15 @@ def test_longer_runs_go_on_and_shorter_ones_are_refused(folder: Path) -> None:
     assert result.exit_code == 2 and "has been trained for 3 updates, but 2 are requested" in result.stderr
     result = call(*arguments, 3, "--set", "model.dropout=0.2")
     assert result.exit_code == 2 and "model.dropout: 0.1 -> 0.2" in result.stderr
-    for damaged in ("[]", "{", "[1]"):
+    for damaged, why in (
+        ("{", "line 1"),
+        ("[1]", "no JSON object"),
+        ('{"nll": 1}', "updates: is missing"),
+    ):
         (out / "base.json").write_text(damaged, encoding="utf-8")
         result = call(*arguments, 3)
         assert result.exit_code == 2 and "Delete it: the run beside it is then read again" in result.stderr
+        assert why in result.stderr
 
 
 def test_a_finished_run_is_not_reused_with_other_text(folder: Path, tmp_path: Path) -> None:

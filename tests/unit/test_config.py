@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from jointnmt.bounded_yaml import YAMLError, parse_yaml
 from jointnmt.config import differences, in_words, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
@@ -41,6 +42,19 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
     assert message in str(caught.value)
     with pytest.raises(ConfigurationError, match=r"--set name=.*: the value is not valid YAML"):
         override({}, [f"name={text.partition(':')[2].strip()}"])
+
+
+def test_a_missing_space_before_a_syntax_error_is_told() -> None:
+    for text, hint in (
+        ("model:\n  dropout:0.1\n\n  embed_dim: 64\n", " (line 2: did you mean dropout: 0.1, with a space"),
+        ("seed:1\nmodel: {dropout: 0.1}\n", " (line 1: did you mean seed: 1, with a space"),
+    ):
+        with pytest.raises(YAMLError) as caught:
+            parse_yaml(text)
+        assert hint in str(caught.value)
+    with pytest.raises(YAMLError) as caught:
+        parse_yaml("source: C:/data\n  x: 1\n")
+    assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jointnmt.bounded_yaml import shorten
 from jointnmt.config import Config, in_words
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment, TrainingConfig
@@ -194,11 +195,14 @@ def _in_known_precision(experiment: Experiment, precision: str) -> Experiment:
 
 def _read_measured(file: Path) -> RunOutcome:
     try:
-        values = dict(json.loads(file.read_text(encoding="utf-8")))
-        return RunOutcome.parse(values, origin=str(file))
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise TypeError("no JSON object")
+        return RunOutcome.parse(values, origin="its values")
     except (ConfigurationError, ValueError, TypeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{file}: is damaged, or is no outcome of a run. Delete it: the run beside it is then read again."
+            f"{file}: is damaged, or is no outcome of a run ({shorten(str(error))}). Delete it: the run beside it is "
+            "then read again."
         ) from error
 
 
