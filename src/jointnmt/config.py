@@ -5,6 +5,7 @@ Each part of the package defines its own subclass of `Config`; `jointnmt.experim
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -16,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from jointnmt.bounded_yaml import MAX_DEPTH, YAMLError, parse_yaml, read_bounded, shorten
 from jointnmt.errors import ConfigurationError
+
+Settings = Sequence[str] | Mapping[str, Any]
+"""Values to replace: `key.path=value` with the value in YAML, as on the command line, or a mapping from `key.path`."""
 
 MAX_ERRORS = 10
 """Most errors of a configuration that a message names."""
@@ -32,7 +36,8 @@ class Config(BaseModel):
         for name, field in cls.model_fields.items():
             kinds = set(_kinds(field.annotation))
             given = values.get(name) if isinstance(values, Mapping) else None
-            if isinstance(given, bool) and bool not in kinds and kinds & {int, float}:
+            numbers = given if isinstance(given, list | tuple) else [given]
+            if bool not in kinds and kinds & {int, float} and any(isinstance(each, bool) for each in numbers):
                 raise ValueError(f"{name} should be a number (given: {given!r})")
         return values
 
@@ -56,6 +61,10 @@ class Config(BaseModel):
     def plain(self) -> dict[str, Any]:
         """The configuration as JSON-compatible values, defaults included."""
         return self.model_dump(mode="json", by_alias=True)
+
+    def given(self) -> dict[str, Any]:
+        """The values that were set, as JSON-compatible values: those that defaults do not make again."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def to_yaml(self) -> str:
         """The configuration as YAML, defaults included."""
@@ -83,27 +92,40 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """A copy of `values` with each `key.path=value` of `settings` set; values are read as YAML.
+def override(values: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """A copy of `values` with each of `settings` set.
 
-    A number in the path indexes a list. Unknown keys are left to validation.
+    A number in the path of a key indexes a list. Unknown keys are left to validation.
 
     Raises:
-        ConfigurationError: if a setting has no `=`, or its path goes through a value without keys.
+        ConfigurationError: if a setting has no `=`, its path goes through a value without keys, or its value is neither
+            YAML nor plain.
     """
     result: dict[str, Any] = _copy(dict(values))
-    for setting in settings:
-        shown = f"--set {shorten(' '.join(setting.split()))}"
-        path, equals, text = setting.partition("=")
+    for shown, path, value in map(_setting, settings.items() if isinstance(settings, Mapping) else settings):
         keys = path.strip().split(".")
-        if not equals or not all(keys) or len(keys) > MAX_DEPTH:
+        if not all(keys) or len(keys) > MAX_DEPTH:
             raise ConfigurationError(f"{shown}: expected key.path=value, such as model.dropout=0.1.")
-        try:
-            value = parse_yaml(text)
-        except YAMLError as error:
-            raise ConfigurationError(f"{shown}: the value is not valid YAML: {error}") from error
         _assign(result, keys, value, shown)
     return result
+
+
+def _setting(given: str | tuple[str, Any]) -> tuple[str, str, Any]:
+    """A setting's name in messages, its path and its plain value."""
+    if not isinstance(given, str):
+        key, value = given
+        try:
+            return f"setting {key}", key, json.loads(json.dumps(value, default=str, ensure_ascii=False).encode())
+        except ValueError as error:  # half of a surrogate pair, or a circle
+            raise ConfigurationError(f"setting {key}: the value is not plain: {shorten(str(error))}") from error
+    shown = f"--set {shorten(' '.join(given.split()))}"
+    path, equals, text = given.partition("=")
+    if not equals:
+        raise ConfigurationError(f"{shown}: expected key.path=value, such as model.dropout=0.1.")
+    try:
+        return shown, path, parse_yaml(text)
+    except YAMLError as error:
+        raise ConfigurationError(f"{shown}: the value is not valid YAML: {error}") from error
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

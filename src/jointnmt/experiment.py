@@ -6,13 +6,13 @@ The settings of training are here, not in `training`, so that a trained model ca
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jointnmt.config import Config, differences_by_key
+from jointnmt.config import Config, Settings, differences_by_key
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
@@ -191,6 +191,11 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _dropped_merges_are_free(self) -> Self:
+        if self.training.bpe_dropout and self.segmentation.kind != "bpe":
+            raise ValueError(
+                f"training.bpe_dropout needs segmentation.kind bpe: the pieces of {self.segmentation.kind} are not "
+                "made by merges"
+            )
         if self.training.bpe_dropout and self.segmentation.counts_pieces:
             raise ValueError(
                 "training.bpe_dropout needs segmentation.vocabulary_threshold 0 and joint true or false: with skipped "
@@ -218,15 +223,16 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _resolve_loss_mean(self) -> Self:
-        """Replace `training.loss_mean` null with the model's default."""
+        """Replace `training.loss_mean` null with the model's default, which does not count as given."""
         if self.training.loss_mean is None:
             resolved = self.training.model_copy(update={"loss_mean": self.model.default_loss_mean})
+            resolved.model_fields_set.discard("loss_mean")
             object.__setattr__(self, "training", resolved)  # frozen
         return self
 
     @classmethod
-    def load(cls, recipe: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> Self:
-        """Read a recipe and what it extends, apply `key.path=value` settings and validate the result.
+    def load(cls, recipe: Path | Mapping[str, Any], settings: Settings = ()) -> Self:
+        """Read a recipe and what it extends, apply settings and validate the result.
 
         Args:
             recipe: a recipe file, or the values of one in the working directory.
@@ -236,21 +242,13 @@ class Experiment(Config):
             ConfigurationError: naming each wrong key; or as in `read_recipe`.
         """
         experiment = cls.parse(read_recipe(recipe, settings), origin=origin_of(recipe))
-        experiment.check_start(origin_of(recipe))
+        if experiment.training.start is not None:
+            _check_start(experiment, with_trained(experiment.plain(), {}), origin_of(recipe))
         return experiment
 
     def in_precision(self, precision: str) -> Self:
         """A copy with another precision, such as the one chosen for `auto`."""
         return self.model_copy(update={"training": self.training.model_copy(update={"precision": precision})})
-
-    def check_start(self, origin: str) -> None:
-        """Check that the experiment fits the weights and segmentation of `training.from`, if it is set.
-
-        Raises:
-            ConfigurationError: naming the keys that do not, or if there is no trained model and this is not a RUN's.
-        """
-        if self.training.start is not None:
-            _check_start(self, with_trained(self.plain(), {}), origin)
 
 
 class _Trained(Config):
@@ -274,6 +272,8 @@ def _check_start(experiment: Experiment, trained: dict[str, Any], origin: str) -
         each["data"] = {key: each["data"][key] for key in LANGUAGES}
         each["segmentation"]["tags"] = ", ".join(each["segmentation"]["tags"]) or "none"
     changed = differences_by_key(old, new)
+    if "segmentation.tags" in changed:
+        changed["segmentation.tags"] += " (those of data.train[].tag are included)"
     if wrong := [line for key, line in changed.items() if not MAY_DIFFER.fullmatch(key)]:
         raise ConfigurationError(
             f"{origin}: does not fit the model of training.from, {experiment.training.start}: {'; '.join(wrong)}. "

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from jointnmt.bounded_yaml import shorten
-from jointnmt.config import merged, override, read_yaml
+from jointnmt.config import Settings, merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import FamilyConfig, find_family
 from jointnmt.shipped import CONFIGURATION_FILE, MODELS, OF_PACKAGE, shipped_models
@@ -31,6 +31,9 @@ RECIPES = PACKAGE / "recipes"
 
 OF_WORKING_DIRECTORY = "cwd:"
 """Prefix of paths relative to the working directory."""
+
+OF_HOME = "~/"
+"""Prefix of paths relative to the user's folder."""
 
 DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
 """Recipes to complete one that extends none and lacks a model or training: from scratch, or from a trained model."""
@@ -48,12 +51,12 @@ PLACES = {("data", "root"): PACKAGE, ("data", "cache"): PACKAGE, ("training", "f
 """Keys with paths as values, and the folder that `package:` refers to in each."""
 
 
-def read_recipe(recipe: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The values of a recipe and what it extends, with `key.path=value` settings applied, and absolute paths.
+def read_recipe(recipe: Path | Mapping[str, Any], settings: Settings = ()) -> dict[str, Any]:
+    """The values of a recipe and what it extends, with settings applied, and absolute paths.
 
     Args:
         recipe: a recipe file, or the values of one in the working directory.
-        settings: settings with paths relative to the working directory, except those of texts, to `data.root`.
+        settings: values to replace; paths are relative to the working directory, those of texts to `data.root`.
 
     Raises:
         ConfigurationError: if a file cannot be read, recipes extend each other in a circle, or a language code is bad.
@@ -100,21 +103,15 @@ def _is_dropout(key: str) -> bool:
 def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The values with the model, segmentation and languages of `training.from`, overridden by those in `said`.
 
-    If the trained model no longer exists, complete values, such as a RUN's, are returned unchanged.
+    If the trained model no longer exists, complete values, such as a RUN's, are returned unchanged: a training that
+    has begun resumes without it.
 
     Raises:
-        ConfigurationError: if there is no trained model.
+        ConfigurationError: if incomplete values name no trained model.
     """
-    configuration = Path(str(_start(values))) / CONFIGURATION_FILE
-    if not configuration.is_file():
-        if "family" in _section(values, "model"):  # a RUN's, which are complete and can resume without the model
-            return values
-        raise ConfigurationError(
-            f"{configuration.parent}: is not a trained model for training.from ({configuration.name} is "
-            "missing). Give the directory that training or `jointnmt share` wrote, or a model of the package: "
-            f"{', '.join(OF_PACKAGE + name for name in shipped_models())}."
-        )
-    trained = read_yaml(configuration)
+    if "family" in _section(values, "model") and not has_trained(_start(values)):
+        return values
+    trained = read_trained(_start(values))
     languages = {key: _section(trained, "data").get(key) for key in LANGUAGES}
     data = {
         **_section(values, "data"),
@@ -123,6 +120,28 @@ def with_trained(values: dict[str, Any], said: Mapping[str, Any]) -> dict[str, A
     }
     sections = {part: _over(trained, dict(said), "training.from").get(part) for part in OF_MODEL}
     return {**values, **sections, "data": data}
+
+
+def has_trained(folder: Any) -> bool:
+    """Whether a folder, which may be anything that a recipe names, has a trained model."""
+    return (Path(str(folder)) / CONFIGURATION_FILE).is_file()
+
+
+def read_trained(folder: Any) -> dict[str, Any]:
+    """The configuration of a trained model, given as its RUN or shared folder.
+
+    Raises:
+        ConfigurationError: if it is none, or cannot be read.
+    """
+    configuration = Path(str(folder)) / CONFIGURATION_FILE
+    if not has_trained(folder):
+        raise ConfigurationError(
+            f"{configuration.parent}: is not a trained model for training.from ({configuration.name} is "
+            "missing). Give the directory that training or `jointnmt share` wrote, or a model of the package: "
+            f"{', '.join(OF_PACKAGE + name for name in shipped_models())}. A training that has begun goes on without "
+            f"it if its recipe is {configuration.name} of its RUN."
+        )
+    return read_yaml(configuration)
 
 
 def _start(values: Mapping[str, Any]) -> Any:
@@ -250,10 +269,10 @@ def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) 
 
 
 def _with_named_texts(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` with absolute paths for its texts' files that begin with `package:` or `cwd:`, independent of the root."""
+    """`data` with absolute paths for its texts' files that do not depend on the root: of `package:`, `cwd:` or `~/`."""
 
     def complete(path: str) -> str:
-        return str(_complete(path, Path())) if path.startswith((OF_PACKAGE, OF_WORKING_DIRECTORY)) else path
+        return str(_complete(path, Path())) if path.startswith((OF_PACKAGE, OF_WORKING_DIRECTORY, OF_HOME)) else path
 
     texts = {key: data[key] for key in TEXTS if isinstance(data.get(key), list)}
     return {**data, **{key: [_with_files(text, complete) for text in given] for key, given in texts.items()}}
@@ -302,7 +321,7 @@ def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, An
     return result
 
 
-def _over_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def _over_settings(values: dict[str, Any], settings: Settings) -> dict[str, Any]:
     changed = override(values, settings)
     family = _section(changed, "model").get("family")
     if isinstance(family, str) and family != _section(values, "model").get("family"):

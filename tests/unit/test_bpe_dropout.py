@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jointnmt.data.batch import Batch
-from jointnmt.data.bpe_dropout import ResegmentedStore, segment_word
+from jointnmt.data.bpe_dropout import ResegmentedStore, _Segmented, _Words, segment_word
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
@@ -149,6 +149,21 @@ def test_it_resumes_exactly(text: tuple[TokenStore, Segmentation], folder: Path,
     assert_same_runs(folder / "run", tmp_path / "cut")
 
 
-def test_pieces_that_are_not_of_bpe_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"bpe_dropout 0.3 needs segmentation.kind bpe; here it is unigram"):
-        train(experiment(folder, "unigram"), tmp_path / "run", NoDisplay())
+def test_pieces_that_are_not_of_bpe_are_refused_before_any_work(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"bpe_dropout needs segmentation.kind bpe: the pieces of unigram"):
+        experiment(folder, "unigram")
+
+
+def test_the_time_of_a_long_word_grows_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word is cut where it would be merged for long, and the text is drawn in slices."""
+    letters, merges = tuple(range(3, 13)) * 50, {(number, number + 1): (number, number + 20) for number in range(3, 12)}
+    steps: list[int] = []
+    monkeypatch.setattr("jointnmt.data.bpe_dropout.segment_word", lambda part, *_: steps.append(len(part)) or part)
+    words = _Words([letters, (3,)], np.array([0, 1, 0], np.int32), np.array([0, 3]))
+    drawn = _Segmented.draw(words, merges, 0.5, [1])
+    assert steps == [200, 200, 100] * 2 + [1] and drawn.ids(0) == [*letters, 3, *letters]
+    monkeypatch.setattr("jointnmt.data.bpe_dropout.WORDS_AT_ONCE", 2)
+    many = _Words([(3, 4)], np.zeros(99, np.int32), np.array([0, 99]))
+    in_slices = _Segmented.draw(many, merges, 0.5, [1]).chosen
+    monkeypatch.undo()
+    assert in_slices.tolist() == _Segmented.draw(many, merges, 0.5, [1]).chosen.tolist()

@@ -90,6 +90,7 @@ def test_a_missing_space_before_a_syntax_error_is_told() -> None:
         ({"training__devices": "many"}, "training.devices: should be 'auto' (given: 'many')"),
         ({"seed": True}, "not valid. seed should be a number (given: True)"),
         ({"model__dropout": False}, "model: dropout should be a number (given: False)"),
+        ({"training__optimizer": {"betas": [False, 0.9]}}, "betas should be a number (given: [False, 0.9])"),
         ({"data__source_language": False}, "data.source_language: should be text (given: False), as"),
         ({"data__train": [{"source": "a", "target": "b", "x": 1}]}, "data.train.0.x: is not a known key"),
         ({"data__train": []}, "data.train: should not be empty (given: [])"),

@@ -224,6 +224,8 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
         ({"path": "a.tsv", "target_field": -1}, "target_field of a.tsv .* -1"),
         ({"path": "a.jsonl", "target_field": 1}, "target_field of a.jsonl .* 1"),
         ({"source": "a", "target": "b", "source_field": 1}, "go with path"),
+        ({"path": "a.tsv", "source_field": 1}, "source and target of a.tsv would both be 1"),
+        ({"path": "a.jsonl", "target_field": "source"}, "would both be 'source'"),
     ],
 )
 def test_wrong_descriptions_are_refused(values: dict[str, Any], message: str) -> None:

@@ -110,7 +110,7 @@ def test_it_resumes_exactly_even_if_the_model_has_gone(corpus: Path, tmp_path: P
     assert_same_runs(tmp_path / "whole", tmp_path / "damaged")
     train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "cut", NoDisplay())
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
-    with pytest.raises(ModelError, match="gone"):
+    with pytest.raises(ConfigurationError, match="gone: is not a trained model"):
         train(Experiment.load(tmp_path / "cut" / "experiment.yaml"), tmp_path / "new", NoDisplay())
     Translator.load(tmp_path / "cut").save_pretrained(tmp_path / "shared")
     assert str(tmp_path) not in (tmp_path / "shared" / "experiment.yaml").read_text(encoding="utf-8")

@@ -130,6 +130,28 @@ def test_training_takes_a_file_values_or_an_experiment(tmp_path: Path) -> None:
     assert len({len(log) for log in logs.values()}) == 1
 
 
+def test_settings_act_on_an_experiment_as_on_its_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_corpus(tmp_path)
+    recipe, trained = tiny_recipe(tmp_path, model__family="transformer"), list[Experiment]()
+    monkeypatch.setattr("jointnmt.training.run.train", lambda experiment, *_: trained.append(experiment))
+    monkeypatch.setattr("jointnmt.training.run.read_records", lambda _: [])
+    for settings in (
+        {"name": "run 😀", "training.max_updates": 2, "data.cache": tmp_path / "cache"},
+        {"model.family": "reformer-fast"},
+        {"model.shortcuts.kind": "plain", "model.emelin_compatible": True},
+    ):
+        for given in (recipe, Experiment.load(recipe)):
+            jointnmt.train(given, tmp_path / "run", settings)
+        of_recipe, of_experiment = trained[-2:]
+        assert of_experiment == of_recipe
+    assert trained[0].name == "run 😀" and trained[-1].training.loss_mean == "sentences"
+    with pytest.raises(ConfigurationError, match="setting name: the value is not plain"):
+        jointnmt.train(recipe, tmp_path / "run", {"name": "\ud83d"})
+    lower = Experiment.load(recipe, ["segmentation.kind=bpe", "segmentation.lowercase=true"])
+    with pytest.raises(ConfigurationError, match=r"does not fit the model of training\.from"):
+        jointnmt.train(lower, tmp_path / "run", {"training.from": "package:tatoeba-de-en-transformer"})
+
+
 def test_train_is_a_function() -> None:
     """Help, wrappers and process pools need a function."""
     assert list(inspect.signature(jointnmt.train).parameters) == ["recipe", "out", "settings", "display", "mirror"]

@@ -70,6 +70,8 @@ def test_a_normaliser_can_be_pickled() -> None:
 
 
 def test_a_sentence_begins_with_a_capital_letter_where_its_script_has_one() -> None:
+    truecaser = Truecaser.learn(["x The dog", "x the dog", "x THE dog"])
+    assert truecaser.truecase("The dog") == "the dog", "of equally frequent forms, the one of lower case"
     truecaser = Truecaser.learn(["a b"])
     assert truecaser.detruecase(["ja", ".", "éa"]) == ["Ja", ".", "Éa"]
     assert truecaser.detruecase(["გამარჯობა", "."]) == ["გამარჯობა", "."]

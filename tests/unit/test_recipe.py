@@ -195,3 +195,5 @@ def test_files_of_a_text_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.M
     ]
     set_here = read_recipe(base, [f"data.train=[{{path: '{bundled}'}}]"])
     assert set_here["data"]["train"] == [{"path": corpus}]
+    at_home = read_recipe(base, ["data.train=[{path: ~/a.tsv}]"])
+    assert at_home["data"]["train"] == [{"path": str(Path.home() / "a.tsv")}]

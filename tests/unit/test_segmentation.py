@@ -494,3 +494,13 @@ def test_words_are_remembered_however_many_there_were(monkeypatch: pytest.Monkey
     monkeypatch.setattr(segmenter, "_divide", lambda word: (divided.append(word), divide(word))[1])
     assert segmenter.encode("kl kl kl")
     assert divided == ["kl"]
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+def test_the_size_that_is_too_small_is_named(kind: str) -> None:
+    for sizes, key in (
+        ({"vocabulary_size": 9}, "vocabulary_size"),
+        ({"target_vocabulary_size": 9}, "target_vocabulary_size"),
+    ):
+        with pytest.raises(ConfigurationError, match=rf"(\.|with ){key}:? 9 "):
+            train(kind, joint=False, **sizes)

@@ -19,7 +19,14 @@ import pyarrow as pa
 import pytest
 
 from jointnmt.data import blocks, segmenting, store
-from jointnmt.data.building import ABANDONED, UNFINISHED, remove_abandoned, store_lock, write_store
+from jointnmt.data.building import (
+    ABANDONED,
+    UNFINISHED,
+    remove_abandoned,
+    store_lock,
+    unfinished_store,
+    write_store,
+)
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.digests import hash_file
 from jointnmt.data.segmenting import BlockSegmenter
@@ -328,6 +335,21 @@ def test_a_file_that_changes_while_it_is_segmented_makes_no_store(corpus: Corpus
         corpus.build(train=[{"path": "0.tsv"}])
     monkeypatch.undo()
     assert len(corpus.build(train=[{"path": "0.tsv"}])) == 1
+
+
+def test_an_interruption_leaves_nothing_of_a_file_that_has_changed(corpus: Corpus, monkeypatch: Any) -> None:
+    path = corpus.folder / "0.tsv"
+    path.write_text("a\tb\n")
+
+    def interrupted(directory: Path, *_: Any) -> None:
+        unfinished_store(directory).mkdir()
+        path.write_text("c\td\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jointnmt.data.store.write_store", interrupted)
+    with pytest.raises(DataError, match=r"0\.tsv: changed while it was read"):
+        corpus.build(train=[{"path": "0.tsv"}])
+    assert not list(corpus.folder.rglob("*.partial"))
 
 
 def test_a_store_of_before_is_read_as_it_is(corpus: Corpus, monkeypatch: Any) -> None:

@@ -39,7 +39,8 @@ POOL_PAIRS = 2**20
 
 
 class EpochPlan:
-    """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once.
+    """The updates of an epoch, each a list of batches, each an array of pair numbers; every pair occurs once, or as
+    often as `pairs` has it.
 
     Pairs are shuffled, sorted by length in pools of `POOL_PAIRS`, and cut into batches, large and with little padding.
     The overhead of a batch is drawn at random, so that batches do not end at the same lengths, with the same sentences,

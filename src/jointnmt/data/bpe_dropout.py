@@ -19,13 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.store import TokenStore
-from jointnmt.errors import ConfigurationError
 from jointnmt.text.pieces import Merges
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 
 DRAWS = 16
 """Most segmentations of one word in an epoch. A larger number changes little, as most words occur less often."""
+
+LONGEST = 200
+"""Most characters of a word that are merged with each other: the time grows with the square of their number. A longer
+word, such as a sentence of a language without spaces or a long URL, is cut."""
+WORDS_AT_ONCE = 2**20
 
 Ids = tuple[int, ...]
 
@@ -52,10 +56,16 @@ def segment_word(letters: Sequence[int], merges: Merges, rate: float, draw: Call
         pieces[where : where + 2] = [best[1]]
 
 
+def _parts(letters: Ids) -> list[Ids]:
+    """A word, in parts if it is longer than `LONGEST`."""
+    return [letters[begin : begin + LONGEST] for begin in range(0, len(letters), LONGEST)]
+
+
 class ResegmentedStore:
     """A training store with other segmentations in each epoch, a pure function of the store, seed and epoch.
 
-    Needs 4 bytes per word of the text, and the memory of its distinct words.
+    Needs 12 bytes per word of the text (its number, and its pieces in this and the next epoch), and the memory of its
+    distinct words.
     """
 
     def __init__(self, store: TokenStore, segmentation: Segmentation, rate: float, seed: int) -> None:
@@ -63,17 +73,10 @@ class ResegmentedStore:
 
         Args:
             store: the text in the pieces of BPE.
-            segmentation: the store's segmentation.
+            segmentation: the store's segmentation, of kind `bpe`.
             rate: probability that a merge is left out.
             seed: seed of the draws.
-
-        Raises:
-            ConfigurationError: if the segmentation is not BPE.
         """
-        if segmentation.config.kind != "bpe":
-            raise ConfigurationError(
-                f"training.bpe_dropout {rate} needs segmentation.kind bpe; here it is {segmentation.config.kind}."
-            )
         self._store, self._rate, self._seed = store, rate, seed
         self._words = [
             _Words.of(store.ids("source"), segmentation.source),
@@ -170,14 +173,17 @@ class _Segmented:
         draws = np.minimum(np.bincount(words.numbers, minlength=len(words.letters)), DRAWS)
         uniform = Random(" ".join(map(str, seed))).random
         pieces = [
-            segment_word(letters, merges, rate, uniform)
+            tuple(chain.from_iterable(segment_word(part, merges, rate, uniform) for part in _parts(letters)))
             for letters, times in zip(words.letters, draws.tolist(), strict=True)
             for _ in range(times)
         ]
         first = np.cumsum(draws) - draws
-        picks = np.random.default_rng(seed).random(len(words.numbers), np.float32)
-        of_word = np.minimum((picks * draws[words.numbers]).astype(np.int32), draws[words.numbers] - 1)
-        return cls(words, pieces, (first[words.numbers] + of_word).astype(np.int32))
+        generator, chosen = np.random.default_rng(seed), np.empty(len(words.numbers), np.int32)
+        for begin in range(0, len(chosen), WORDS_AT_ONCE):
+            numbers = words.numbers[begin : begin + WORDS_AT_ONCE]
+            picks = (generator.random(len(numbers), np.float32) * draws[numbers]).astype(np.int32)
+            chosen[begin : begin + len(numbers)] = first[numbers] + np.minimum(picks, draws[numbers] - 1)
+        return cls(words, pieces, chosen)
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Pieces of each sentence, end mark included, `[n]`."""

@@ -61,7 +61,7 @@ def write_store(
         DataError: if a text cannot be used, or no pair is left.
         LostProcessError: if a process of the pool dies.
     """
-    unfinished = directory.with_name(directory.name + UNFINISHED)
+    unfinished = unfinished_store(directory)
     blocks, unpacked = unfinished / "blocks", unfinished / "unpacked"
     shutil.rmtree(directory, ignore_errors=True)
     blocks.mkdir(parents=True, exist_ok=True)
@@ -104,6 +104,11 @@ def remove_abandoned(folder: Path, but: Path) -> None:
             if time.time() - newest > ABANDONED:
                 logger.info("%s: left by an interrupted call, removed", unfinished)
                 shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def unfinished_store(directory: Path) -> Path:
+    """Folder in which a store is built."""
+    return directory.with_name(directory.name + UNFINISHED)
 
 
 def store_lock(directory: Path, timeout: float = -1) -> FileLock:

@@ -87,6 +87,10 @@ class ParallelText(Config):
                 raise ValueError(f"{name} of {self.path} should be a column number from 0 (given: {value!r})")
             if self.format == ".jsonl" and not isinstance(value, str):
                 raise ValueError(f"{name} of {self.path} should be a key (given: {value!r})")
+        if self.fields[0] == self.fields[1] and None in (self.source_field, self.target_field):
+            raise ValueError(
+                f"source and target of {self.path} would both be {self.fields[0]!r}: set source_field and target_field"
+            )
         return self
 
     @property

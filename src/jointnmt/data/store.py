@@ -6,7 +6,8 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.cores import cores_allowed
-from jointnmt.data.building import Which, remove_abandoned, store_lock, write_store
+from jointnmt.data.building import Which, remove_abandoned, store_lock, unfinished_store, write_store
 from jointnmt.data.corpus import DataConfig, ParallelText, unreadable
 from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterConfig, FilterReport
@@ -211,10 +212,8 @@ def build_store(
                         logger.warning("%s: %s; the text is segmented again", directory, found)
                     remove_abandoned(directory.parent, directory)
                     workers = pool or _pool(config, texts)
-                    write_store(directory, texts, filters, segmentation, which, fingerprint, workers, progress)
-                    if changed := [path for path, stamp in _stamps(texts).items() if stamp != stamps[path]]:
-                        shutil.rmtree(directory)
-                        raise DataError(f"{changed[0]}: changed while it was read. Start again when it is complete.")
+                    with _unchanged(texts, stamps, directory):
+                        write_store(directory, texts, filters, segmentation, which, fingerprint, workers, progress)
         except OSError as error:
             raise ConfigurationError(
                 f"{cache}: segmented text cannot be stored here: {reason(error)}. Set data.cache or the environment "
@@ -254,6 +253,24 @@ def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentat
     if len({text.files[0] for text in texts}) < len(texts):
         facts["numbered"] = True  # older stores give all texts of a file the same number
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _unchanged(
+    texts: Sequence[ParallelText], stamps: Mapping[Path, tuple[int, int]], directory: Path
+) -> Iterator[None]:
+    """Context in which a store is built; it and what an interruption leaves of it are deleted if a text has changed.
+
+    Raises:
+        DataError: if a text has changed, or is gone.
+    """
+    try:
+        yield
+    finally:  # after an interruption, too: finished blocks are used by the next call
+        if changed := [path for path, stamp in _stamps(texts).items() if stamp != stamps[path]]:
+            for built in (directory, unfinished_store(directory)):
+                shutil.rmtree(built, ignore_errors=True)
+            raise DataError(f"{changed[0]}: changed while it was read. Start again when it is complete.")
 
 
 def _stamps(texts: Sequence[ParallelText]) -> dict[Path, tuple[int, int]]:

@@ -167,7 +167,8 @@ def trained_outcome(
     if file.exists():
         measured = _read_measured(file)
         same = _in_known_precision(experiment, measured.precision)
-        allowed, forbidden = changes(measured.experiment, same)
+        of_run = Experiment.parse(measured.experiment, origin=f"{file}: experiment").plain()  # keys of today
+        allowed, forbidden = changes(of_run, same)
         if forbidden:
             ended = " The schedule ends with the run, so a longer run cannot resume from a shorter one."
             raise ConfigurationError(

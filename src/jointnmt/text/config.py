@@ -53,7 +53,7 @@ class SegmentationConfig(Config):
     )
 
     tags: tuple[str, ...] = Field(
-        (), description="tags that a source may begin with, a piece each; those of `data.train` are included"
+        (), description="tags that a source may begin with, a piece each; those of the texts of `data` are included"
     )
 
     @model_validator(mode="after")

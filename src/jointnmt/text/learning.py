@@ -19,8 +19,10 @@ with extra("train"):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 
-def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabulary:
+def learn(config: SegmentationConfig, lines: Iterable[str], size: int, key: str = "vocabulary_size") -> Vocabulary:
     """Learn at most `size` pieces from text, without added tokens, so that no text is read as a special piece.
+
+    `key` names the size in messages.
 
     Raises:
         ConfigurationError: if the vocabulary is too small for the text's characters.
@@ -35,7 +37,7 @@ def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabu
         raise  # from reading lines, not from the trainer
     except Exception as error:
         raise ConfigurationError(
-            f"segmentation: {config.kind} with vocabulary_size {size} cannot be learnt from this text ({error}). Check "
+            f"segmentation: {config.kind} with {key} {size} cannot be learnt from this text ({error}). Check "
             "that the text is not empty, or choose another size."
         ) from error
     learnt = tokenizer.get_vocab_size() - len(MARKS) - len(config.tags)
@@ -47,7 +49,7 @@ def learn(config: SegmentationConfig, lines: Iterable[str], size: int) -> Vocabu
     marks = tokenizer.get_vocab_size() - learnt
     if learnt + marks > size:
         raise ConfigurationError(
-            f"segmentation.vocabulary_size: {size} is too small: {marks} special pieces and "
+            f"segmentation.{key}: {size} is too small: {marks} special pieces and "
             f"the text's {learnt} distinct characters must fit. Raise it, or lower-case the text."
         )
     values = _settled(json.loads(tokenizer.to_str()), len(MARKS) + len(config.tags))

@@ -113,9 +113,10 @@ class Truecaser:
 
 
 def _with_shares(counts: Counter[str]) -> str:
-    """A line of a truecasing model: the forms of a word, the most frequent first, with their shares."""
+    """A line of a truecasing model: the forms of a word with their shares, the most frequent first, and of equally
+    frequent ones the one with lower-case letters, as undoing gives a sentence its capital letter."""
     total = counts.total()
-    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0].swapcase()))
     return " ".join(
         f"{form} ({count}/{total})" if n == 0 else f"{form} ({count})" for n, (form, count) in enumerate(ordered)
     )

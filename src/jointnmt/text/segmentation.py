@@ -87,9 +87,9 @@ class Segmentation:
             size = most_pieces(config, chain(source, target))
             vocabularies = [learn(config, chain(source.counted(), target.counted()), size)] * 2
         else:
-            target_size = config.target_vocabulary_size or config.vocabulary_size
-            without = config.model_copy(update={"tags": ()})
-            vocabularies = [learn(config, source, config.vocabulary_size), learn(without, target, target_size)]
+            without, key = config.model_copy(update={"tags": ()}), "target_vocabulary_size"
+            of_target = (size, key) if (size := config.target_vocabulary_size) else (config.vocabulary_size,)
+            vocabularies = [learn(config, source, config.vocabulary_size), learn(without, target, *of_target)]
         return cls(
             *(text.segmenter(vocabulary) for text, vocabulary in zip((source, target), vocabularies, strict=True))
         )

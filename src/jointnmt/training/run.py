@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jointnmt.config import in_words, override
+from jointnmt.config import Settings, in_words
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
 from jointnmt.data.corpus import read_lines
@@ -24,6 +23,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models.families import packages_of
+from jointnmt.recipe import read_trained
 from jointnmt.runs.code import TRAINING, code_digest
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
@@ -188,6 +188,8 @@ def _open(experiment: Experiment, directory: TrainingDirectory, held: ExitStack,
     directory.fetch(experiment)
     if experiment.training.precision == "auto" and directory.is_trained():
         experiment = experiment.in_precision(directory.read_experiment().training.precision)
+    if experiment.training.start is not None and not (directory.is_trained() or directory.states.exist()):
+        read_trained(experiment.training.start)  # raises an error if it is none, before any work
     directory.open(experiment)
     prepare_segmentation(experiment, directory, display)
     return experiment.training.precision
@@ -302,7 +304,7 @@ def _check_lengths(store: TokenStore, max_length: int | None, which: str) -> Non
 def train_recipe(
     recipe: Path | str | Mapping[str, Any] | Experiment,
     out: Path | str,
-    settings: Sequence[str] | Mapping[str, Any] = (),
+    settings: Settings = (),
     display: Display | None = None,
     mirror: str | None = None,
 ) -> list[dict[str, Any]]:
@@ -325,12 +327,7 @@ def train_recipe(
     """
     if isinstance(settings, str):
         raise TypeError(f'settings must be a list or a mapping: pass ["{settings}"]')
-    if isinstance(settings, Mapping):
-        settings = [f"{key}={json.dumps(value, default=str)}" for key, value in settings.items()]
-    if not isinstance(recipe, Experiment):
-        experiment = Experiment.load(recipe if isinstance(recipe, Mapping) else Path(recipe), settings)
-    else:
-        experiment = Experiment.parse(override(recipe.plain(), settings), "experiment") if settings else recipe
-        experiment.check_start("experiment")
+    values = recipe.given() if isinstance(recipe, Experiment) else recipe
+    experiment = Experiment.load(values if isinstance(values, Mapping) else Path(values), settings)
     train(experiment, Path(out), display or NoDisplay(), mirror)
     return read_records(RunDirectory(Path(out)).log)

@@ -92,14 +92,15 @@ def _lines(path: Path) -> list[str]:
 
 def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
     """Advice for another RUN, most promising first."""
-    schedule = directory.read_experiment().training.schedule
-    advice = []
+    experiment, advice = directory.read_experiment(), list[str]()
+    schedule = experiment.training.schedule
     if (shorter := shorter_warmup(schedule, updates)) is not None:
         advice.append(
             f"the warm-up of {schedule.warmup_steps:,} updates left the learning rate low in most of the {updates:,} "
             f"updates: set training.schedule.warmup_steps to {shorter:,}"
         )
-    advice.append("train for longer (training.max_updates, training.schedule.zero_at), with a higher patience")
+    patience = "" if experiment.validation.patience is None else ", with a higher validation.patience"
+    advice.append(f"train for longer (training.max_updates, training.schedule.zero_at){patience}")
     advice.append("look at some lines of the training text: does line i of one side translate line i of the other")
     if pairs < 30_000:
         advice.append(f"{pairs:,} sentence pairs are few: add text, or start from a trained model (training.from)")

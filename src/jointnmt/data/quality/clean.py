@@ -11,6 +11,7 @@ from typing import TextIO
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.problems import NUMBERS
 from jointnmt.errors import ConfigurationError
+from jointnmt.files import publish
 
 REMOVED = "removed.tsv"
 """File of the removed pairs: place, reason, source, target."""
@@ -57,7 +58,7 @@ def new_files(paths: Sequence[Path], errors: str = "strict") -> Iterator[list[Te
                 for path in unfinished
             ]
         for path, name in zip(unfinished, paths, strict=True):
-            path.replace(name)
+            publish(path, name)
     finally:
         for path in unfinished:
             path.unlink(missing_ok=True)
