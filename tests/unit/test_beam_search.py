@@ -6,12 +6,22 @@ import itertools
 
 import pytest
 import torch
+from torch import Tensor
 
 from jointnmt.data.batch import Batch, pad_rows
 from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.ops import backend
 from jointnmt.ops.backend import Name
-from jointnmt.search import Hypothesis, LengthPenalty, SearchConfig, beam_search, rescore, target_limits
+from jointnmt.search import (
+    Hypothesis,
+    LengthPenalty,
+    SamplingConfig,
+    SearchConfig,
+    beam_search,
+    rescore,
+    sample,
+    target_limits,
+)
 from jointnmt.search.beam import one_position
 from jointnmt.search.beam_state import BeamState, rows_to_keep
 from jointnmt.search.rules import Rules
@@ -295,6 +305,21 @@ def test_a_model_that_gives_no_numbers_is_an_error() -> None:
         beam_search(model, pad_rows(SOURCES), SearchConfig())
     with pytest.raises(ModelError, match="not a number"):
         rescore(model, Batch.collate([[4]], [[4]]))
+
+
+def test_a_sentence_without_any_translation_is_an_error() -> None:
+    """Not an empty translation of probability 1, nor NaN: a rule of the model forbids the prefix."""
+
+    class Without4(TableModel):
+        def logits(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> Tensor:
+            return super().logits(source, prefix).index_fill(0, torch.tensor(4), -torch.inf)
+
+    model, sources = Without4(vocabulary=6), pad_rows(SOURCES[:2])
+    with pytest.raises(ModelError, match="allows no translation of row 1"):
+        beam_search(model, sources, SearchConfig(), prefixes=[[], [5, 4]])
+    generators = [torch.Generator() for _ in range(2)]
+    with pytest.raises(ModelError, match="allows no translation of row"):
+        sample(model, sources, SamplingConfig(max_length_offset=9), generators, prefixes=[[], [5, 4]])
 
 
 @pytest.mark.parametrize("kernels", ["native", "plain"])

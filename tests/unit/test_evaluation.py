@@ -300,6 +300,9 @@ def test_what_chosen_sentences_cost_more_is_compared(likelihoods: dict[str, list
     assert difference is not None
     assert difference.value == pytest.approx(-1.5)
     assert difference.p_value < 0.01
+    whole = parts[0].followed_by(parts[1])
+    assert sorted(whole.log_probabilities) == sorted(runs[0].log_probabilities)
+    assert whole.nll == pytest.approx(runs[0].nll)
 
 
 def test_likelihoods_of_fewer_than_two_runs_are_not_compared(likelihoods: dict[str, list[Likelihood]]) -> None:

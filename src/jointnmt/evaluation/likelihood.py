@@ -36,6 +36,11 @@ class Likelihood:
         """exp of `nll`."""
         return perplexity(self.nll)
 
+    def followed_by(self, other: Likelihood) -> Likelihood:
+        """The likelihood of these sentences and others under the same run."""
+        log_probabilities = [*self.log_probabilities, *other.log_probabilities]
+        return Likelihood(log_probabilities, [*self.pieces, *other.pieces], self.segmentation)
+
     def of(self, rows: Iterable[int]) -> Likelihood:
         """The likelihood of some of the sentences."""
         chosen = list(rows)

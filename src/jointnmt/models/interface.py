@@ -34,18 +34,6 @@ class DecoderState(Protocol):
         ...
 
 
-class MultiStepState(ABC):
-    """A decoder state that may decode several positions without the model's `step`."""
-
-    @abstractmethod
-    def multi_step_decoder(self) -> MultiStepDecoder | None:
-        """A decoder of the next positions, for the rows after the last `select`; None if there cannot be one."""
-
-    @abstractmethod
-    def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
-        """Add positions decoded by it, given the cache slots of each row's past."""
-
-
 class AttentionRecord(NamedTuple):
     """Lists that an attention layer appends its weights and gates to."""
 
@@ -176,3 +164,11 @@ class TranslationModel(nn.Module, ABC):
 
         For search under `torch.no_grad`, as caches are written in place; use `forward` for gradients.
         """
+
+    def multi_step_decoder(self, state: DecoderState) -> MultiStepDecoder | None:
+        """A decoder of the next positions that does all that `step` does, for the rows after the last `select`.
+
+        None: search calls `step` for each position. A model that calls another one's `step` and changes its logits must
+        not return that one's decoder.
+        """
+        return None

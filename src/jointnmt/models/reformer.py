@@ -15,9 +15,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from jointnmt.models.common import MAX_LAYERS, FamilyConfig, Place, checkpointed, embedding_tables
-from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
+from jointnmt.models.interface import AttentionMaps, LayerStack
 from jointnmt.models.layers.attention import SelfAttention
-from jointnmt.models.layers.cache import CachedState, KeyValueCache
+from jointnmt.models.layers.cache import CachedModel, CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
@@ -168,7 +168,7 @@ class GridLayer(nn.Module):
         return GridLexical(*(lexical_summands(shortcut, side) for shortcut in shortcuts))
 
 
-class Reformer(TranslationModel):
+class Reformer(CachedModel):
     """Reformer-base; with a PreNet, Reformer-fast."""
 
     config: ReformerBaseConfig | ReformerFastConfig
@@ -225,13 +225,9 @@ class Reformer(TranslationModel):
         lexical = tuple(layer.project_lexical(side) for layer in self._grid_layers())
         return CachedState(len(self.layers), source != pad_id, SourceSide(side, lexical), lines=source.shape[1:])
 
-    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], GridCache]:
-        assert isinstance(state, CachedState)
-        return state.step(self, self.target_embedding, self._newest, last_ids), state
-
-    def _newest(self, target_side: Float[Tensor, "G R E"], state: GridCache) -> Float[Tensor, "G R V"]:
+    def newest(self, embedded: Float[Tensor, "G R E"], state: GridCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest column of the grid, `[G, S, R, E]` for R rows of each of G sentences."""
-        source, target_side = state.source, target_side[:, None]
+        source, target_side = state.source, embedded[:, None]
         x = grid_of_sides(source.constants.side, target_side)
         masks = GridMasks(source=source.mask(x, axes=3), target=state.slots.mask(x, axes=2))
         for layer, of_source, cache in zip(self._grid_layers(), source.constants.lexical, state.caches, strict=True):

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from jointnmt.models.common import MAX_LAYERS, FamilyConfig, Place, checkpointed, embedding_tables
-from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
+from jointnmt.models.interface import AttentionMaps, LayerStack
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
-from jointnmt.models.layers.cache import CachedState, KeyValueCache
+from jointnmt.models.layers.cache import CachedModel, CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.norm import LayerNorm
@@ -220,7 +220,7 @@ DecoderCache = CachedState[tuple[Tensor, ...]]
 """Decoder state that keeps, for each decoder layer, keys and values of the encoder's output."""
 
 
-class Transformer(TranslationModel):
+class Transformer(CachedModel):
     """Encoder and decoder, with or without lexical shortcuts."""
 
     config: TransformerConfig
@@ -260,11 +260,7 @@ class Transformer(TranslationModel):
     def start(self, source: Int[Tensor, "B S"]) -> DecoderCache:
         return CachedState(len(self.layers), source != pad_id, self._project_source(source))
 
-    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderCache]:
-        assert isinstance(state, CachedState)
-        return state.step(self, self.target_embedding, self._newest, last_ids), state
-
-    def _newest(self, embedded: Float[Tensor, "G R E"], state: DecoderCache) -> Float[Tensor, "G R V"]:
+    def newest(self, embedded: Float[Tensor, "G R E"], state: DecoderCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest position of the R rows of each sentence."""
         masks = DecoderMasks(own=state.slots.mask(embedded, axes=1), source=state.source.mask(embedded, axes=2))
         return self._decode(embedded, state.source.constants, masks, state.caches)

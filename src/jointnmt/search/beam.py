@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -11,12 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.interface import DecoderState, MultiStepState, TranslationModel
-from jointnmt.ops import BeamStep, advance_beams, advance_positions
+from jointnmt.models.interface import TranslationModel
+from jointnmt.models.layers.cache import CachedState
+from jointnmt.ops import BeamStep, MultiStepDecoder, advance_beams, advance_positions
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import check_evaluating, check_numbers
+from jointnmt.search.scoring import check_evaluating, check_numbers, check_possible
 from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
 
@@ -60,8 +62,8 @@ def beam_search(
 
     Raises:
         ConfigurationError: if `num_best` is less than 1, or greater than the beam size.
-        DataError: if a prefix is longer than its translation may be.
-        ModelError: if the model's output is not a number.
+        DataError: if a prefix is not shorter than its translation may be.
+        ModelError: if the model's output is not a number, or it allows no translation of a sentence.
         ValueError: if the model is in training mode, or sources or prefixes are refused (see `Rules.of`).
     """
     check_evaluating(model)
@@ -76,8 +78,9 @@ def beam_search(
         trace.begin(len(source), config.penalty)
     while beams.sentences:
         state = state.select(rows)
-        if trace is None and (ahead := _ahead(beams, state, rules, position)) is not None:
-            beams, step, position = ahead
+        if trace is None and (decoder := model.multi_step_decoder(state)) is not None:
+            assert isinstance(state, CachedState)
+            beams, step, position = _ahead(beams, state, decoder, rules, position)
         else:
             logits, state = model.step(beams.last_ids(source.device), state)
             step, position = one_position(beams, logits, rules, position), position + 1
@@ -91,21 +94,20 @@ def beam_search(
         if step.any_settled:
             kept = rows_to_keep(_unfinished(beams, found))
             beams, rows = beams.select(kept), state_rows(kept, step.rows)
+    check_possible([bool(hypotheses) for hypotheses in found])
     return [sorted(hypotheses, key=lambda each: -each.score)[:num_best] for hypotheses in found]
 
 
 def _ahead(
-    beams: BeamState, state: DecoderState, rules: Rules, position: int
-) -> tuple[BeamState, BeamStep, int] | None:
-    """Compute the next positions until a sentence may have settled, if the state can do so without `step`; else None.
+    beams: BeamState, state: CachedState[Any], decoder: MultiStepDecoder, rules: Rules, position: int
+) -> tuple[BeamState, BeamStep, int]:
+    """Compute the next positions, until a sentence may have settled.
 
     Returns the beams before the last of these positions, its result, and the number of the position after it.
 
     Raises:
         ModelError: if the model's output is not a number.
     """
-    if not isinstance(state, MultiStepState) or (decoder := state.multi_step_decoder()) is None:
-        return None
     required = rules.required_from(beams.sentences, position, len(decoder.positions))
     found = advance_positions(decoder, beams.hypotheses, required, rules.banned, eos_id)
     check_numbers(not found.step.has_nan)

@@ -17,7 +17,7 @@ from jointnmt.ops.transfer import send
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
 from jointnmt.search.rules import Rules, RulesConfig
-from jointnmt.search.scoring import best, check_evaluating, check_numbers
+from jointnmt.search.scoring import best, check_evaluating, check_numbers, check_possible
 from jointnmt.text.special import eos_id
 
 LARGEST_TOP_K_SHARE = 0.1
@@ -58,8 +58,8 @@ def sample(
     of the batch. Scores and log-probabilities are the model's, as in rescoring, without temperature, top-k and top-p.
 
     Raises:
-        DataError: if a prefix is longer than its translation may be.
-        ModelError: if the model's output is not a number.
+        DataError: if a prefix is not shorter than its translation may be.
+        ModelError: if the model's output is not a number, or it allows no translation of a sentence.
         ValueError: if the model is in training mode, `num_samples` is below 1, there is not one generator for each
             sentence, or sources or prefixes are refused (see `Rules.of`).
     """
@@ -124,7 +124,8 @@ def draw(
     # Rounding must not select beyond the last token kept; if none is kept, the first one fails the check below.
     ranks = ranks.minimum(kept.sum(-1) - 1).clamp_(min=0)
     token, value = (each.gather(-1, ranks.unsqueeze(-1)).squeeze(-1).cpu() for each in (ids, values))
-    check_numbers(bool((value > -torch.inf).all()))
+    check_numbers(not value.isnan().any())
+    check_possible((value > -torch.inf).tolist())
     return token, value
 
 

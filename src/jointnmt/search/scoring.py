@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,4 +129,17 @@ def check_numbers(are_numbers: bool) -> None:
         raise ModelError(
             "The model's output is not a number (NaN): its weights are damaged, training has diverged, or half "
             "precision overflows. Try float32 precision, or another checkpoint."
+        )
+
+
+def check_possible(are_possible: Sequence[bool]) -> None:
+    """Check that the model allows a translation of each row of the batch.
+
+    Raises:
+        ModelError: naming the first for which `are_possible` is false.
+    """
+    if not all(are_possible):
+        raise ModelError(
+            f"The model allows no translation of row {are_possible.index(False)} of its batch, counted from 0: every "
+            "continuation has probability 0. A rule of the model, or a prefix, forbids what must come next."
         )

@@ -87,9 +87,10 @@ class Segmentation:
             size = most_pieces(config, chain(source, target))
             vocabularies = [learn(config, chain(source.counted(), target.counted()), size)] * 2
         else:
+            size = config.vocabulary_size
             without, key = config.model_copy(update={"tags": ()}), "target_vocabulary_size"
-            of_target = (size, key) if (size := config.target_vocabulary_size) else (config.vocabulary_size,)
-            vocabularies = [learn(config, source, config.vocabulary_size), learn(without, target, *of_target)]
+            of_target = (config.target_vocabulary_size, key) if config.target_vocabulary_size else (size,)
+            vocabularies = [learn(config, source, size), learn(without, target, *of_target)]
         return cls(
             *(text.segmenter(vocabulary) for text, vocabulary in zip((source, target), vocabularies, strict=True))
         )

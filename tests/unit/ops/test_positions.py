@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,8 @@ import jointnmt.search.beam as beam
 from jointnmt.data.batch import pad_rows
 from jointnmt.errors import ModelError
 from jointnmt.models import TranslationModel, build_model
-from jointnmt.models.interface import MultiStepState
+from jointnmt.models.interface import AttentionMaps, DecoderState
+from jointnmt.models.layers.cache import CachedModel
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import advance_positions
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
@@ -65,7 +68,7 @@ def test_translations_are_those_of_one_position_after_the_other(
     computed.clear()
     found = [translated(model, precision), *(translated(model, precision, row[None]) for row in SOURCES[:3])]
     assert max(computed) > 5 and sum(computed) > 60
-    monkeypatch.setattr(beam, "_ahead", lambda *_: None)
+    monkeypatch.setattr(CachedModel, "multi_step_decoder", lambda *_: None)
     computed.clear()
     wanted = [translated(model, precision), *(translated(model, precision, row[None]) for row in SOURCES[:3])]
     assert found == wanted and not computed
@@ -82,7 +85,7 @@ def test_prefixes_limits_and_banned_tokens_are_kept_to(computed: list[int], monk
     assert computed
     for prefix, hypotheses in zip(given["prefixes"], found, strict=True):
         assert all([*each.ids[: len(prefix)]] == prefix for each in hypotheses)
-    monkeypatch.setattr(beam, "_ahead", lambda *_: None)
+    monkeypatch.setattr(CachedModel, "multi_step_decoder", lambda *_: None)
     assert translated(model, **given) == found
 
 
@@ -110,15 +113,51 @@ def test_a_search_that_is_recorded_sees_each_position(computed: list[int]) -> No
     assert not computed and max(node.position for node in trace.trees[0].nodes) > 5
 
 
+class Without(TranslationModel):
+    """A model that never writes a token: it changes the logits of another one, whose states it passes on."""
+
+    def __init__(self, model: TranslationModel, banned: int) -> None:
+        super().__init__()
+        self.model, self.banned = model, banned
+
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def start(self, source: Tensor) -> DecoderState:
+        return self.model.start(source)
+
+    def step(self, last_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        logits, state = self.model.step(last_ids, state)
+        logits = logits.clone()
+        logits[:, self.banned] = -torch.inf
+        return logits, state
+
+
+def test_a_step_of_ones_own_is_called_for_each_position(computed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model that calls another one, of a subclass, and of a single object."""
+    model = prepared("transformer")
+    banned = Counter(token for (best, *_) in translated(model) for token in best.ids if token != eos_id).most_common()
+    wrapper = Without(model, banned[0][0]).eval()
+    step_of_one, of_subclass = prepared("transformer"), prepared("transformer")
+    step_of_one.step = Without(deepcopy(model), wrapper.banned).step  # type: ignore[method-assign]
+    own = type("Own", (type(model),), {"step": lambda self, *given: Without(model, wrapper.banned).step(*given)})
+    of_subclass.__class__ = own
+    expected = translated(wrapper, trace=SearchTrace())
+    for changed in (wrapper, step_of_one, of_subclass):
+        for _ in range(2):
+            computed.clear()
+            assert translated(changed) == expected and not computed
+    assert expected != translated(model)
+
+
 @torch.no_grad()
 def test_what_does_not_fit_is_refused() -> None:
     model = prepared("transformer")
     state = model.start(SOURCES).select(torch.arange(len(SOURCES)).repeat_interleave(4))
-    assert isinstance(state, MultiStepState) and state.multi_step_decoder() is None, "nothing is recorded yet"
+    assert model.multi_step_decoder(state) is None, "nothing is recorded yet"
     for _ in range(2):
         _, state = model.step(torch.full((state.slots.num_rows,), bos_id), state)
-    assert isinstance(state, MultiStepState)
-    decoder = state.multi_step_decoder()
+    decoder = model.multi_step_decoder(state)
     assert decoder is not None
     beams = BeamState.begin(len(SOURCES), 4, filled=1).hypotheses
     free = torch.full((3, len(SOURCES)), -1)
@@ -140,6 +179,6 @@ def test_rows_that_became_more_are_not_replayed_as_they_were() -> None:
     state = model.start(SOURCES)
     for _ in range(2):
         _, state = model.step(torch.full((state.slots.num_rows,), bos_id), state)
-    assert isinstance(state, MultiStepState) and state.multi_step_decoder() is not None
+    assert model.multi_step_decoder(state) is not None
     state = state.select(torch.arange(len(SOURCES)).repeat_interleave(4))
-    assert isinstance(state, MultiStepState) and state.multi_step_decoder() is None
+    assert model.multi_step_decoder(state) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from itertools import chain
 from math import prod
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jointnmt.models.interface import MultiStepState
+from jointnmt.models.interface import DecoderState, TranslationModel
 from jointnmt.models.layers.compaction import BatchCompaction
 from jointnmt.models.layers.embedding import TokenEmbedding
 from jointnmt.models.layers.slots import RowSlots
@@ -82,7 +83,7 @@ class SourceMemory(Generic[Constants]):
         return [self.real, self.lengths, *_flattened(self.constants)]
 
 
-class CachedState(MultiStepState, Generic[Constants]):
+class CachedState(Generic[Constants]):
     """The `DecoderState` of every family: one cache per layer, the source, and the cache slots of each row."""
 
     def __init__(
@@ -152,7 +153,7 @@ class CachedState(MultiStepState, Generic[Constants]):
         return [*self.slots.memory, *self.source.tensors, *(cache.stored for cache in self.caches)]
 
     def multi_step_decoder(self) -> MultiStepDecoder | None:
-        """See `MultiStepState.multi_step_decoder`."""
+        """A decoder that replays what the last `step` recorded; None if it recorded nothing or may not be replayed."""
         slots, embedding = self.slots, self._embedding
         recorded = self._kernels.ready(slots.num_sentences, slots.rows_per_sentence, self._memory())
         if recorded is None or torch.is_grad_enabled() or not replays(recorded.given):
@@ -166,7 +167,7 @@ class CachedState(MultiStepState, Generic[Constants]):
         return MultiStepDecoder(recorded, table, embedding.scale, positions, slots.own, slots.past, slots.used)
 
     def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
-        """See `MultiStepState.take_positions`."""
+        """Add positions that `multi_step_decoder` decoded, given the cache slots of each row's past."""
         self.slots.take(slots)
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:
@@ -179,6 +180,25 @@ class CachedState(MultiStepState, Generic[Constants]):
             for cache in self.caches:
                 cache.keep(compaction)
         return self
+
+
+class CachedModel(TranslationModel):
+    """A model whose decoder state is a `CachedState`; search decodes several positions at a time where kernels can."""
+
+    target_embedding: TokenEmbedding
+
+    @abstractmethod
+    def newest(self, embedded: Float[Tensor, "G R E"], state: Any) -> Float[Tensor, "G R V"]:
+        """Logits of the newest position of the R rows of each of G sentences; see `CachedState.step`."""
+
+    def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderState]:
+        assert isinstance(state, CachedState)
+        return state.step(self, self.target_embedding, self.newest, last_ids), state
+
+    def multi_step_decoder(self, state: DecoderState) -> MultiStepDecoder | None:
+        """See `TranslationModel.multi_step_decoder`; None for a subclass or an object with a `step` of its own."""
+        has_own_step = type(self).step is not CachedModel.step or "step" in vars(self)
+        return None if has_own_step or not isinstance(state, CachedState) else state.multi_step_decoder()
 
 
 def _flattened(constants: tuple[Any, ...]) -> list[Tensor]:
