@@ -59,10 +59,10 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
 
 
 def _transformer(model: nn.Module, run: Path) -> Transformer:
-    if not isinstance(model, Transformer):
+    if type(model) is not Transformer:  # a subclass may compute something else
         raise ModelError(
-            f"{run}: is not a Transformer, and CTranslate2 does not support other models, such as the Reformers. "
-            "Translate with `jointnmt translate` or `jointnmt serve`."
+            f"{run}: is a {type(model).__name__}, not a Transformer. CTranslate2 does not support other models, such "
+            "as the Reformers. Translate with `jointnmt translate` or `jointnmt serve`."
         )
     if model.has_shortcuts:
         raise ModelError(

@@ -110,6 +110,7 @@ class HubFolder(
         limits: str = "Nothing more is stated yet.",
         weights: StoredPrecision = "float32",
         repo_id: str = "USER/NAME",
+        folder: str | None = None,
     ) -> ModelCard:
         """See `Pretrained.generate_model_card`."""
         run, info = self.translator.run, self._hub_mixin_info
@@ -137,6 +138,7 @@ class HubFolder(
             licence=licence or NOT_STATED,
             data_licence=data_licence or NOT_STATED,
             repo_id=repo_id,
+            folder=folder,
         )
         return card
 

@@ -25,7 +25,8 @@ trained with jointnmt {{ version }}.
 {%- if packages %} The family is defined by {{ packages }}, which has to be installed, too.{% endif %}
 
 ```sh
-jointnmt translate {{ repo_id }} < source.txt > translation.txt
+{% if not folder %}hf download {{ repo_id }} --local-dir {{ repo_id }}  # from the Hub
+{% endif %}jointnmt translate {{ folder or repo_id }} < source.txt > translation.txt
 ```
 
 In Python, from a folder or from the Hub:
@@ -33,7 +34,7 @@ In Python, from a folder or from the Hub:
 ```python
 from jointnmt import Translator
 
-translator = Translator.from_pretrained("{{ repo_id }}")
+translator = Translator.from_pretrained("{{ folder or repo_id }}")
 print(translator.translate(["..."])[0])
 ```
 

@@ -180,6 +180,21 @@ def test_the_alignment_is_that_of_the_newest_pass() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_only_what_is_wanted_of_attention_is_recorded(variant: str) -> None:
+    model, source, target = tiny_model(variant), sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)
+    model(source, target, whole := AttentionMaps())
+    model(source, target, aligned := AttentionMaps(wanted=frozenset(["alignment"])))
+    model(source, target, gated := AttentionMaps(wanted=frozenset(["gates"])))
+    assert whole.alignment is not None and aligned.alignment is not None
+    assert_close(aligned.alignment, whole.alignment)
+    assert not aligned.gates and gated.gates.keys() == whole.gates.keys() and not gated.cross
+    for place, layers in whole.gates.items():
+        assert_close(gated.gates[place], layers)
+    for maps in (aligned, gated):
+        assert not (maps.encoder or maps.decoder or maps.prenet or maps.source or maps.target)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_bfloat16_follows_float32(variant: str) -> None:
     model = tiny_model(variant).float()
     source, target = sources(SOURCE_LENGTHS), target_inputs(TARGET_LENGTHS)

@@ -13,6 +13,7 @@ from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.export import export_ctranslate2
+from jointnmt.runs.loading import load_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.run import train
@@ -83,11 +84,22 @@ def test_translations_of_a_shipped_model_are_equal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("run", "message"),
-    [("package:tatoeba-de-en-reformer-fast", "is not a Transformer"), ("shortcuts", "has lexical shortcuts")],
+    [
+        ("package:tatoeba-de-en-reformer-fast", "not a Transformer"),
+        ("shortcuts", "has lexical shortcuts"),
+        ("subclass", "is a Doubled, not a Transformer"),
+    ],
 )
-def test_what_it_cannot_express_is_refused(run: str, message: str, tmp_path: Path) -> None:
+def test_what_it_cannot_express_is_refused(
+    run: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if run == "shortcuts":
         run = str(trained(tmp_path, shortcuts={"kind": "plain"}))
+    if run == "subclass":
+        run = str(trained(tmp_path))
+        model, *rest = load_run(Path(run), "cpu")
+        model.__class__ = type("Doubled", (type(model),), {})
+        monkeypatch.setattr("jointnmt.export.load_run", lambda *_: (model, *rest))
     with pytest.raises(ModelError, match=message):
         export_ctranslate2(Path(run), tmp_path / "exported")
     assert not list(tmp_path.glob("*exported*"))

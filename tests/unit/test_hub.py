@@ -18,6 +18,7 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
 from jointnmt.shipped import MODELS
+from support.tiny import TinyModel
 from support.tiny_run import write_run
 
 TEXTS = ["der Hund sieht die Katze .", "", "die Katze hört !"]
@@ -253,26 +254,35 @@ def test_pushing_uploads_the_folder_and_its_card(translator: Translator, monkeyp
     assert {"experiment.yaml", "model.safetensors", "config.json", "README.md"} < set(files)
     assert any(name.startswith("segmentation/") for name in files)
     assert b'Translator.from_pretrained("somebody/de-en")' in files["README.md"]
+    assert b"hf download somebody/de-en --local-dir somebody/de-en" in files["README.md"]
     assert b"MIT" in files["README.md"]
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("ensemble", "saved as one model"), ("int8", "in int8 cannot be saved"), ("weights", "must be one of float32")],
+    [
+        ("ensemble", "saved as one model"),
+        ("weights", "must be one of float32"),
+        ("wrapper", "This TinyModel has"),
+    ],
 )
 def test_what_cannot_be_saved_makes_no_repository(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", lambda **_: pytest.fail("the Hub was asked"))
-    if kind == "int8":
-        translator = Translator.load(run, device="cpu", precision="int8")
-    elif kind == "weights":
-        translator = Translator.load(run, device="cpu")
-    else:
-        translator = Translator.load([run, write_run(tmp_path / "other", seed=2)], device="cpu")
+    runs = [run, write_run(tmp_path / "other", seed=2)] if kind == "ensemble" else run
+    translator = Translator.load(runs, device="cpu")
+    if kind == "wrapper":
+        translator = Translator(TinyModel(), translator.segmentation, translator.experiment)
     options: Any = {"weights": "float64"} if kind == "weights" else {}
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises((ConfigurationError, ModelError), match=message):
         translator.push_to_hub("somebody/de-en", **options)
+
+
+def test_a_translator_in_int8_is_saved_as_it_was_trained(run: Path, tmp_path: Path) -> None:
+    Translator.load(run, "cpu", "int8").save_pretrained(tmp_path / "saved")
+    saved, trained = (Translator.load(each, "cpu").trained.state_dict() for each in (tmp_path / "saved", run))
+    assert all(torch.equal(saved[name], trained[name]) for name in trained)
 
 
 def test_a_model_of_the_hub_is_downloaded_and_loaded(

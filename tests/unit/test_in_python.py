@@ -40,6 +40,9 @@ def test_options_are_keywords(translator: Translator) -> None:
     assert translator.translations(TEXTS, beam_size=2, num_best=2) == expected
     assert translator.translations(TEXTS, TranslationOptions(beam, num_best=2), ["", "", "the"])[:2] == expected[:2]
     assert translator.translate(TEXTS[0]) == translator.translate(TEXTS[:1])[0]
+    assert (
+        translator.translate(TEXTS[0], prefixes="the cat") == translator.translate(TEXTS[:1], prefixes=["the cat"])[0]
+    )
 
 
 def test_sampling_is_a_keyword(translator: Translator) -> None:
@@ -59,6 +62,8 @@ def test_wrong_options_are_refused(translator: Translator) -> None:
     for given in (None, 5, {"a": "b"}):
         with pytest.raises(TypeError, match=f"a list of texts is needed, not a {type(given).__name__}"):
             translator.translate(given)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="a list of prefixes is needed, not a single one"):
+        translator.translate(TEXTS, prefixes="Hel")
     with pytest.raises(TypeError, match="give a list"):
         translator.translate(TEXTS[0], num_best=2)
     with pytest.raises(ConfigurationError, match="temperature is for sampling"):

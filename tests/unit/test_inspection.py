@@ -16,7 +16,7 @@ from jointnmt.data.batch import Batch
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models.gates import gate_means
-from jointnmt.search import SearchConfig
+from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.search.rules import target_limit
 from jointnmt.translator import TranslationOptions, Translator, attend
 from jointnmt.translator.comparison import compare
@@ -280,7 +280,7 @@ def test_next_words_are_no_marks_however_likely(letters: Translator) -> None:
     assert not {"<s>", "<pad>", "<unk>"} & {each.candidate.tokens[0] for each in words}
 
 
-def test_next_words_keep_the_limits(letters: Translator) -> None:
+def test_next_words_keep_the_limits(letters: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="count should be 1 or more"):
         next_words(letters, SOURCE, "", 0)
     with pytest.raises(DataError, match="no piece"):
@@ -292,7 +292,10 @@ def test_next_words_keep_the_limits(letters: Translator) -> None:
     given = letters.segmentation.target.encode_ids("the dog sees the cat and the dog hears the cat")
     last = letters.segmentation.target.decode_ids(given[: limit - 1])
     assert len(letters.segmentation.target.encode_ids(last)) == limit - 1
-    assert [each.word for each in next_words(letters, "der", last, 5).words] == [""], "there is room for the end alone"
+    monkeypatch.setattr("jointnmt.translator.exploration.POOL", 1)  # the end mark is not among the likeliest pieces
+    (end,) = next_words(letters, "der", last, 5).words
+    assert (end.word, end.candidate.text, end.candidate.complete) == ("", last, False), "room for the end alone"
+    assert end.log_probability == letters.score(["der"], [last])[0].token_log_probabilities[-1]
 
 
 def test_pieces_that_might_stand_beside_the_given_ones(letters: Translator) -> None:
@@ -313,6 +316,8 @@ def test_pieces_that_might_stand_beside_the_given_ones(letters: Translator) -> N
 def test_a_traced_search_is_that_of_the_translator(translator: Translator) -> None:
     options = TranslationOptions(num_best=3)
     [own] = translator.translate_stream([SOURCE], options)
+    with pytest.raises(ConfigurationError, match="Only beam search can be recorded"):
+        trace_search(translator, SOURCE, search=SamplingConfig())  # type: ignore[arg-type]
     found = trace_search(translator, SOURCE)
     assert found.translations == tuple(each.text for each in own.candidates)
     assert found.source_tokens == own.source_tokens

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.errors import ConfigurationError, DataError
@@ -30,7 +32,7 @@ from jointnmt.scaling import (
     three_runs,
     width_ratio,
 )
-from support.tiny import tiny_recipe
+from support.tiny import TinyModel, tiny_recipe
 
 PAPER = Gradient(0.01063, 0.01069)  # Li et al. 2020, section "Results", the paragraph on scaling
 REPOSITORY = Path(__file__).parents[2]
@@ -281,3 +283,13 @@ def test_a_recipe_without_validation_text_is_refused() -> None:
     without = base.model_copy(update={"data": base.data.model_copy(update={"validation": ()})})
     with pytest.raises(ConfigurationError, match=r"data\.validation names no text"):
         three_runs(without, 1)
+
+
+def test_parameters_outside_any_module_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of another package's family may be."""
+    model = TinyModel()
+    model.bias = nn.Parameter(torch.zeros(7))
+    monkeypatch.setattr("jointnmt.analysis.parameters.outline_model", lambda *_: model)
+    counted = count_parameters(TransformerConfig(), 10, 10)
+    assert counted.rest["bias"] == 7
+    assert counted.total == sum(parameter.numel() for parameter in model.parameters())

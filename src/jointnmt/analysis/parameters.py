@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,7 +42,7 @@ def count_parameters(config: ModelConfig, source_vocabulary: int, target_vocabul
         ConfigurationError: if the embeddings cannot be tied as configured.
     """
     model = outline_model(config, source_vocabulary, target_vocabulary)
-    counts = {name: 0 for name, _ in model.named_children()}
+    counts = Counter(dict.fromkeys((name for name, _ in model.named_children()), 0))
     for name, parameter in model.named_parameters():  # shared parameters appear once
         counts[name.partition(".")[0]] += parameter.numel()
     tables = {name for name, part in model.named_children() if isinstance(part, TokenEmbedding | VocabularyProjection)}

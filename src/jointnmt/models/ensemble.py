@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.interface import AttentionMaps, DecoderState, TranslationModel
+from jointnmt.models.interface import AttentionMaps, AttentionPart, DecoderState, TranslationModel
 from jointnmt.ops import log_softmax
 
 
@@ -76,7 +76,8 @@ class Ensemble(TranslationModel):
         Raises:
             ValueError: if `attn_weights` is given, and the members segment sources differently.
         """
-        found = [AttentionMaps(only_alignment=True) if attn_weights is not None else None for _ in self.members]
+        wanted = frozenset[AttentionPart](["alignment"])
+        found = [AttentionMaps(wanted=wanted) if attn_weights is not None else None for _ in self.members]
         calls = zip(self.members, self._read(source), found, strict=True)
         logits = mean_of_probabilities(member(each, target_input, weights) for member, each, weights in calls)
         if attn_weights is not None:
@@ -123,7 +124,7 @@ def mean_of_probabilities(logits: Iterable[Float[Tensor, "*rows V"]]) -> Float[T
     greatest = log_softmax(first)
     total = torch.ones_like(greatest)
     for each in others:
-        if each.shape != first.shape:
+        if each.shape[-1] != first.shape[-1]:
             raise ConfigurationError(
                 f"The models of an ensemble have target vocabularies of {first.shape[-1]} and {each.shape[-1]} pieces, "
                 "but must share one."

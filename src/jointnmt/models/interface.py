@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, get_args
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -34,13 +34,24 @@ class DecoderState(Protocol):
         ...
 
 
+class MultiStepState(DecoderState, Protocol):
+    """A decoder state to which positions can be added that a `MultiStepDecoder` has decoded."""
+
+    def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
+        """Add positions, given the cache slots of each row's past."""
+        ...
+
+
 class AttentionRecord(NamedTuple):
-    """Lists that an attention layer appends its weights and gates to."""
+    """Lists that an attention layer appends its weights and gates to; None: not recorded."""
 
     weights: list[Tensor] | None
-    """Attention weights, before dropout; None: not recorded."""
-    gates: list[Tensor]
+    """Attention weights, before dropout."""
+    gates: list[Tensor] | None
     """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
+
+
+AttentionPart = Literal["weights", "alignment", "gates"]
 
 
 @dataclass
@@ -62,8 +73,8 @@ class AttentionMaps:
     alignment: Float[Tensor, "B T S"] | None = None
     """Share of each source position in each target position: the reduction's weights, averaged over features, or cross
     attention, averaged over layers and heads."""
-    only_alignment: bool = False
-    """Whether to keep only the weights that the alignment is computed from: cross attention's."""
+    wanted: frozenset[AttentionPart] = frozenset(get_args(AttentionPart))
+    """What to record; an alignment alone needs the weights of cross attention at most."""
     _gates: dict[str, list[Float[Tensor, "B *places 2 E"]]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -75,10 +86,14 @@ class AttentionMaps:
         """
         return {place: layers for place, layers in self._gates.items() if layers}
 
-    def at(self, place: str) -> AttentionRecord:
-        """The record that attention layers at `place` append to."""
-        wanted = place == "cross" or not self.only_alignment
-        return AttentionRecord(getattr(self, place) if wanted else None, self._gates[place])
+    def at(self, place: str) -> AttentionRecord | None:
+        """The record that attention layers at `place` append to; None: nothing is recorded there."""
+        wanted = "weights" in self.wanted or (place == "cross" and "alignment" in self.wanted)
+        record = AttentionRecord(
+            weights=getattr(self, place) if wanted else None,
+            gates=self._gates[place] if "gates" in self.wanted else None,
+        )
+        return None if record.weights is record.gates is None else record
 
     def require_alignment(self) -> Float[Tensor, "B T S"]:
         """The alignment, after the pass.
@@ -168,7 +183,7 @@ class TranslationModel(nn.Module, ABC):
     def multi_step_decoder(self, state: DecoderState) -> MultiStepDecoder | None:
         """A decoder of the next positions that does all that `step` does, for the rows after the last `select`.
 
-        None: search calls `step` for each position. A model that calls another one's `step` and changes its logits must
-        not return that one's decoder.
+        The state has to be a `MultiStepState`. None: search calls `step` for each position. A model that calls another
+        one's `step` and changes its logits must not return that one's decoder.
         """
         return None

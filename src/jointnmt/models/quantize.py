@@ -45,13 +45,13 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     projection = PACKED[precision if whole else "bfloat16"].of if packs else half
 
     def prepared(module: nn.Module) -> nn.Module:
-        if isinstance(module, Linear) and is_fusable(module):
+        if _can_be_prepared(module):
             return linear(module)
         if isinstance(module, VocabularyProjection):
             return projection(module)
         return half(module) if isinstance(module, LayerNorm) and not packs else module
 
-    left = [name for name, each in _with_weights(model) if not (isinstance(each, Linear) and is_fusable(each))]
+    left = [name for name, each in _with_weights(model) if not _can_be_prepared(each)]
     if left and precision != "float32":
         logger.warning(
             "%d layers keep the model's precision: only jointnmt's Linear, without hooks or another forward, can be "
@@ -69,8 +69,13 @@ def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
     """Whether the kernels compute all matrix products of a model prepared for inference in this precision."""
     projections = (each for each in model.modules() if isinstance(each, VocabularyProjection))
     layers = [*(each for _, each in _with_weights(model)), *projections]
-    own = all(isinstance(each, Linear | VocabularyProjection) for each in layers)
+    own = all(isinstance(each, VocabularyProjection) or _can_be_prepared(each) for each in layers)
     return own and precision in PACKED and all(PACKED[precision].packs(cast(Tensor, each.weight)) for each in layers)
+
+
+def _can_be_prepared(layer: nn.Module) -> bool:
+    """Whether it is a linear layer of this package, without hooks or another `forward`."""
+    return isinstance(layer, Linear) and is_fusable(layer)
 
 
 def _with_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -9,7 +9,7 @@ import torch
 
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
-from jointnmt.models import TranslationModel, build_model
+from jointnmt.models import ModelConfig, TranslationModel, build_model
 from jointnmt.models.outline import outline_model
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import is_state, stored_precision
@@ -44,6 +44,26 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
         model = build_model(experiment.model, *sizes)
     model.load_state_dict(read_weights(weights))
     return model.to(place).eval(), segmentation, experiment
+
+
+def check_weights(model: TranslationModel, config: ModelConfig, segmentation: Segmentation) -> None:
+    """Check that a model has the weights of one of its configuration: else it could be saved, but not loaded.
+
+    Raises:
+        ModelError: if names or shapes differ.
+    """
+    sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    of_config, of_model = (
+        {name: tuple(tensor.shape) for name, tensor in each.state_dict().items()}
+        for each in (outline_model(config, *sizes), model)
+    )
+    names = sorted(of_config.keys() | of_model.keys())
+    if wrong := [name for name in names if of_config.get(name) != of_model.get(name)]:
+        raise ModelError(
+            f"This {type(model).__name__} has other weights than the {config.family} of its configuration "
+            f"({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}), so it could not be loaded again. Save the "
+            "model inside it, or make it a family (CONTRIBUTING.md)."
+        )
 
 
 def read_experiment(run: Path) -> Experiment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -12,8 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.interface import TranslationModel
-from jointnmt.models.layers.cache import CachedState
+from jointnmt.models.interface import MultiStepState, TranslationModel
 from jointnmt.ops import BeamStep, MultiStepDecoder, advance_beams, advance_positions
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
@@ -79,8 +78,7 @@ def beam_search(
     while beams.sentences:
         state = state.select(rows)
         if trace is None and (decoder := model.multi_step_decoder(state)) is not None:
-            assert isinstance(state, CachedState)
-            beams, step, position = _ahead(beams, state, decoder, rules, position)
+            beams, step, position = _ahead(beams, cast(MultiStepState, state), decoder, rules, position)
         else:
             logits, state = model.step(beams.last_ids(source.device), state)
             step, position = one_position(beams, logits, rules, position), position + 1
@@ -99,7 +97,7 @@ def beam_search(
 
 
 def _ahead(
-    beams: BeamState, state: CachedState[Any], decoder: MultiStepDecoder, rules: Rules, position: int
+    beams: BeamState, state: MultiStepState, decoder: MultiStepDecoder, rules: Rules, position: int
 ) -> tuple[BeamState, BeamStep, int]:
     """Compute the next positions, until a sentence may have settled.
 

@@ -47,8 +47,8 @@ def share_run(run: Path, folder: Path, options: ShareOptions, progress: Progress
             name: _measured(saved, unfinished, test, lambda _, *counts: progress(run.name, *counts))
             for name, test in options.tests.items()
         }
-        repo_id = folder.resolve().name if folder.is_absolute() or not folder.name else folder.as_posix()
-        card: dict[str, Any] = {"repo_id": repo_id, "weights": options.weights, "scores": scores, **options.card}
+        shown = folder.resolve().name if folder.is_absolute() or not folder.name else folder.as_posix()
+        card: dict[str, Any] = {"folder": shown, "weights": options.weights, "scores": scores, **options.card}
         saved.generate_model_card(**card).save(unfinished / "README.md")
     return scores
 

@@ -144,7 +144,7 @@ class Validation:
 
         def compute(number: Sequence[int]) -> list[GateMeans]:
             batch = load(self.store, np.asarray(number)).to(self.fabric.device)
-            attn_weights = AttentionMaps(only_alignment=True)
+            attn_weights = AttentionMaps(wanted=frozenset(["gates"]))
             with autocast_to(self.precision, self.fabric.device):
                 model(batch.source, batch.target_input, attn_weights)
             return [plain_means(gate_means(attn_weights, batch.source_mask, batch.target_mask), 0)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from jointnmt.data.batch import Batch, collate_sources
+from jointnmt.errors import ConfigurationError
 from jointnmt.search import Rescored, SearchConfig, SearchTrace, SearchTree, beam_search, rescore_with_next
 from jointnmt.search.rules import target_limit
 from jointnmt.text.languages import has_spaces
@@ -100,9 +101,12 @@ def trace_search(
         most_pruned: as in `SearchTrace`.
 
     Raises:
+        ConfigurationError: if the translator's own search is sampling.
         DataError: if the source is empty or too long, or the prefix holds a character or word without a piece.
     """
     search = search or translator.search
+    if not isinstance(search, SearchConfig):
+        raise ConfigurationError("Only beam search can be recorded: give it, or set it as the translator's search.")
     sentence = _with_prefix(translator, source, prefix, search)
     trace = SearchTrace(most_pruned)
     with translator.autocast():
@@ -145,16 +149,16 @@ def next_words(
     with translator.autocast():
         model = translator.reading([sentence])
         [whole], [positions] = rescore_with_next(model, batch, POOL)
-    likeliest = positions[-1]
-    if target_limit(sentence.source_tokens, search) - len(sentence.target) <= 1:
-        likeliest = [(token, value) for token, value in likeliest if token == eos_id]
+    likeliest, limit = positions[-1], target_limit(sentence.source_tokens, search)
+    if limit - len(sentence.target) <= 1:  # only the end may follow, however unlikely it is
+        likeliest = [(eos_id, whole.log_probabilities[-1])]
     first = [each for each in likeliest if _may_follow(segmenter, sentence.target, each[0])][:count]
     longer = [replace(sentence, target=(*sentence.target, token)) for token, _ in first if token != eos_id]
     translated = translate_sentences(translator, longer, TranslationOptions(search, alignments=alignments))
     found: dict[str, Continued] = {}
     for token, value in first:
         if token == eos_id:
-            ended = _ended(sentence, whole, translator, alignments)
+            ended = _ended(sentence, whole, translator, limit, alignments)
             found[""] = Continued("", ended.text, value, ended)
         elif (next_word := _continued(segmenter, len(sentence.target), value, next(translated)[0])).word:
             found.setdefault(next_word.word, next_word)
@@ -185,15 +189,18 @@ def _continued(segmenter: Segmenter, given: int, log_probability: float, candida
     return Continued(word, prefix, log_probability, candidate)
 
 
-def _ended(sentence: EncodedSentence, whole: Rescored, translator: Translator, alignments: bool) -> Candidate:
-    """The prefix as the whole translation."""
+def _ended(
+    sentence: EncodedSentence, whole: Rescored, translator: Translator, limit: int, alignments: bool
+) -> Candidate:
+    """The prefix as the whole translation; as in search, it is not complete if it ends at the limit."""
     segmenter, values, ids = translator.segmentation.target, whole.log_probabilities, sentence.target
     score = translator.search.penalty.score(sum(values), len(values))
     alignment = None
     if alignments:
         with translator.autocast():
             alignment = translator.force_decode([(sentence, ids)])[0].alignment
-    return Candidate(segmenter.decode_ids(list(ids)), with_end_mark(segmenter, ids), values, score, True, alignment)
+    tokens, complete = with_end_mark(segmenter, ids), len(values) < limit
+    return Candidate(segmenter.decode_ids(list(ids)), tokens, values, score, complete, alignment)
 
 
 def _with_prefix(translator: Translator, source: str, prefix: str, search: SearchConfig) -> EncodedSentence:

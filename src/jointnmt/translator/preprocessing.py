@@ -63,24 +63,28 @@ class EncodedSentence:
         return num_tokens(self.target)
 
 
-def checked_texts(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
+def checked_texts(
+    texts: Iterable[str | DataError], one: str = "text", several: str = "texts"
+) -> Iterator[str | DataError]:
     """The texts, each checked to be a `str`, or an error in place of a line that cannot be read.
+
+    `one` and `several` name them in messages.
 
     Raises:
         TypeError: at once for a single string, which would be read letter by letter, for a mapping or table, of which
             the keys would be read, and for what is not iterable; during iteration for an item of another type.
     """
     if isinstance(texts, str | bytes):
-        raise TypeError(f"a list of texts is needed, not a single one: [{texts!r}]")
+        raise TypeError(f"a list of {several} is needed, not a single one: [{texts!r}]")
     if isinstance(texts, Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
-        raise TypeError(f"a list of texts is needed, not a {type(texts).__name__}")
-    return _each_a_text(texts)
+        raise TypeError(f"a list of {several} is needed, not a {type(texts).__name__}")
+    return _each_a_text(texts, one)
 
 
-def _each_a_text(texts: Iterable[str | DataError]) -> Iterator[str | DataError]:
+def _each_a_text(texts: Iterable[str | DataError], one: str) -> Iterator[str | DataError]:
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str | DataError):
-            raise TypeError(f"text {number} is {text!r:.80}, but must be a str")
+            raise TypeError(f"{one} {number} is {text!r:.80}, but must be a str")
         yield text
 
 

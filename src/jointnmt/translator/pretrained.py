@@ -81,9 +81,10 @@ class Pretrained:
             With `push_to_hub`, the URL of the commit.
 
         Raises:
-            ConfigurationError: if it is an ensemble, or in int8; if there is no such precision, or a weight is beyond
-                its range; if the folder is the RUN of a training.
+            ConfigurationError: if it is an ensemble; if there is no such precision, or a weight is beyond its range; if
+                the folder is the RUN of a training.
             MissingPackageError: without the extra `hub`.
+            ModelError: if the model could not be loaded again, such as one inside another.
             OSError: if it cannot be written; an existing folder stays unchanged.
             TypeError: if an option is unknown, without `push_to_hub`.
         """
@@ -124,6 +125,7 @@ class Pretrained:
         limits: str = "Nothing more is stated yet.",
         weights: StoredPrecision = "float32",
         repo_id: str = "USER/NAME",
+        folder: str | None = None,
     ) -> ModelCard:
         """The model card: data, scores, limits, settings and licences.
 
@@ -134,11 +136,12 @@ class Pretrained:
             data_licence: sources and licences of the training text. None: not stated.
             limits: limits of the model, besides those that follow from its settings.
             weights: precision in which the weights are stored.
-            repo_id: argument of `from_pretrained` in the example.
+            repo_id: name on the Hub, in the examples.
+            folder: path in the examples of a model that is not on the Hub.
 
         Raises:
             MissingPackageError: without the extra `hub`.
         """
         from jointnmt.hub import HubFolder
 
-        return HubFolder(self).generate_model_card(scores, licence, data_licence, limits, weights, repo_id)
+        return HubFolder(self).generate_model_card(scores, licence, data_licence, limits, weights, repo_id, folder)

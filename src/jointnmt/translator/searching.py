@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.models.interface import AttentionPart
 from jointnmt.search import Hypothesis, SamplingConfig, SearchConfig, beam_search, sample, sentence_generator
 from jointnmt.search.beam import check_num_best
 from jointnmt.search.rules import target_limit
@@ -100,7 +101,7 @@ def _numbered(
     numbered = (
         numbered_lines(texts, origin)
         if prefixes is None
-        else pair_lines(texts, checked_texts(prefixes), origin, "target prefixes")
+        else pair_lines(texts, checked_texts(prefixes, "prefix", "prefixes"), origin, "target prefixes")
     )
     return numbered if options.limits is None else bounded_lines(numbered, options.limits)
 
@@ -157,9 +158,11 @@ def _candidates(
     with translator.autocast():
         found = _searched(translator, sentences, options)
         rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
-        forced = iter(translator.force_decode(rows)) if options.alignments or options.gates else repeat(None)
+        parts: dict[AttentionPart, bool] = {"alignment": options.alignments, "gates": options.gates}
+        wanted = [part for part, asked in parts.items() if asked]
+        forced = iter(translator.force_decode(rows, wanted)) if wanted else repeat(ForcedDecoding())
     target = translator.segmentation.target
-    return [[_candidate(target, each, next(forced), options) for each in hypotheses] for hypotheses in found]
+    return [[_candidate(target, each, next(forced)) for each in hypotheses] for hypotheses in found]
 
 
 def _searched(
@@ -174,17 +177,15 @@ def _searched(
     return beam_search(model, source, search, prefixes, options.num_best)
 
 
-def _candidate(
-    target: Segmenter, hypothesis: Hypothesis, forced: ForcedDecoding | None, options: TranslationOptions
-) -> Candidate:
+def _candidate(target: Segmenter, hypothesis: Hypothesis, forced: ForcedDecoding) -> Candidate:
     return Candidate(
         text=target.decode_ids(list(hypothesis.ids)),
         tokens=with_end_mark(target, hypothesis.ids),
         token_log_probabilities=hypothesis.token_log_probabilities,
         score=hypothesis.score,
         complete=hypothesis.complete,
-        alignment=forced.alignment if forced and options.alignments else None,
-        gates=forced.gates if forced and options.gates else None,
+        alignment=forced.alignment,
+        gates=forced.gates,
     )
 
 

@@ -13,10 +13,11 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
+from jointnmt.models.interface import AttentionPart
 from jointnmt.models.quantize import Precision, prepare_for_inference
 from jointnmt.ops import adapt_waiting
 from jointnmt.ops.autocast import autocast_to
-from jointnmt.runs.loading import load_run
+from jointnmt.runs.loading import check_weights, load_run
 from jointnmt.shipped import locate_run
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.translator.attention import AttentionTrace, attend
@@ -159,14 +160,14 @@ class Translator(Pretrained):
         """Check that the model can be saved as a RUN directory.
 
         Raises:
-            ConfigurationError: for an ensemble, or a model with quantised weights.
+            ConfigurationError: for an ensemble.
+            ModelError: if the model has other weights than one that its configuration describes, such as a wrapper.
         """
         if self.members:
             raise ConfigurationError(
                 "An ensemble cannot be saved as one model. Save its runs, or distil it into one (docs/ensembles.md)."
             )
-        if self.precision == "int8":
-            raise ConfigurationError("A translator in int8 cannot be saved. Load it in float32, which loses nothing.")
+        check_weights(self.trained, self.experiment.model, self.segmentation)
 
     @property
     def can_align(self) -> bool:
@@ -210,7 +211,7 @@ class Translator(Pretrained):
 
     @overload  # str before what it is one of
     def translate(  # type: ignore[overload-overlap]
-        self, texts: str, options: TranslationOptions = ..., prefixes: Iterable[str] | None = ..., **changes: Any
+        self, texts: str, options: TranslationOptions = ..., prefixes: str | Iterable[str] | None = ..., **changes: Any
     ) -> str: ...
     @overload
     def translate(
@@ -234,7 +235,7 @@ class Translator(Pretrained):
         self,
         texts: str | Iterable[str],
         options: TranslationOptions = DEFAULTS,
-        prefixes: Iterable[str] | None = None,
+        prefixes: str | Iterable[str] | None = None,
         *,
         num_best: int | None = None,
         **changes: Any,
@@ -244,7 +245,7 @@ class Translator(Pretrained):
         Args:
             texts: one text, or several.
             options: how to translate, without `num_best`.
-            prefixes: if given, a target prefix for each text (empty: none).
+            prefixes: if given, the target prefix of the text, or of each text (empty: none).
             num_best: if given, several texts return a list of so many translations for each (none for an empty text).
             changes: of `options` or of the search: `beam_size=3`, `sample=True, temperature=0.8, seed=1`,
                 `on_invalid="skip"`; see `TranslationOptions.changed`.
@@ -259,6 +260,7 @@ class Translator(Pretrained):
         if isinstance(texts, str):
             if num_best is not None:
                 raise TypeError("num_best is for several texts: give a list, perhaps of one.")
+            prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
             return self.translate([texts], options, prefixes, **changes)[0]
         changed = options.changed({"num_best": num_best, **changes}, self.search)
         found = self.translate_stream(texts, changed, prefixes)
@@ -379,14 +381,16 @@ class Translator(Pretrained):
         """
         return align_stream(self, sources, targets, origin)
 
-    def force_decode(self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]]) -> list[ForcedDecoding]:
-        """The alignment and the gates of sentences with the ids of their translations.
+    def force_decode(
+        self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]], wanted: Iterable[AttentionPart] = ("alignment",)
+    ) -> list[ForcedDecoding]:
+        """The alignment and the gates, as `wanted`, of sentences with the ids of their translations.
 
         Raises:
             ConfigurationError: if the models of an ensemble segment sources into different pieces.
         """
         self.check_can_align()
-        return force_decode(self.model, rows)
+        return force_decode(self.model, rows, frozenset(wanted))
 
     def autocast(self) -> torch.autocast:
         """The context in which `model` computes in the translator's precision."""

@@ -167,7 +167,7 @@ class CachedState(Generic[Constants]):
         return MultiStepDecoder(recorded, table, embedding.scale, positions, slots.own, slots.past, slots.used)
 
     def take_positions(self, slots: Int[Tensor, "N t"]) -> None:
-        """Add positions that `multi_step_decoder` decoded, given the cache slots of each row's past."""
+        """See `MultiStepState.take_positions`."""
         self.slots.take(slots)
 
     def select(self, rows: Int[Tensor, " M"]) -> Self:

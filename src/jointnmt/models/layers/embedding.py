@@ -51,12 +51,12 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "N L"], start: int = 0) -> Float[Tensor, "N L E"]:
         """Embed `ids`; the first column is at position `start`."""
-        end = start + ids.shape[1]
-        if end > self.positions.shape[0]:
-            grown = sinusoids(max(end, 2 * self.positions.shape[0]), self.weight.shape[1])
-            self.positions = grown.to(self.positions.device, self.positions.dtype)
+        end, positions = start + ids.shape[1], self.positions  # another thread may replace them
+        if end > len(positions):
+            grown = sinusoids(max(end, 2 * len(positions)), self.weight.shape[1])
+            self.positions = positions = grown.to(positions.device, positions.dtype)
         embedded = functional.embedding(ids, self.weight, padding_idx=pad_id)
-        x = embedded * self.scale + self.positions[start:end]
+        x = embedded * self.scale + positions[start:end]
         return to_autocast_dtype(self.dropout(x))
 
 
