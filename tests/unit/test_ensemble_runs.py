@@ -51,11 +51,13 @@ def write(
     languages: tuple[str, str] = ("de", "en"),
     normalize: bool = False,
     lowercase: bool = False,
+    tags: Sequence[str] = (),
     **changes: Any,
 ) -> Path:
     """A run with a random model of these words."""
-    settings = {"kind": "word", "joint": False, "vocabulary_size": 100, "min_frequency": 1}
-    config = SegmentationConfig.model_validate({**settings, "normalize_punctuation": normalize, "lowercase": lowercase})
+    settings: dict[str, Any] = {"kind": "word", "joint": False, "vocabulary_size": 100, "min_frequency": 1}
+    settings |= {"normalize_punctuation": normalize, "lowercase": lowercase, "tags": tags}
+    config = SegmentationConfig.model_validate(settings)
     segmentation = Segmentation.train(config, [" ".join(sources)], [" ".join(targets)], *languages)
     return write_run_of(run, experiment(**changes), segmentation, seed)
 
@@ -328,3 +330,12 @@ def test_servers_name_the_runs_of_ensembles(folder: Path) -> None:
         named_paths(["a+"])
     with pytest.raises(ConfigurationError, match=r"a model named a\+b is already given"):
         named_paths(["a+b", "a+b"])
+
+
+def test_only_tags_of_all_models_are_tags(folder: Path) -> None:
+    """To the others, they would be text."""
+    for name, tags in (("tagged", ["<a>", "<b>"]), ("also", ["<b>"])):
+        write(folder / name, tags=tags)
+    assert Translator.load([folder / "tagged", folder / "also"], "cpu").tags == ("<b>",)
+    with pytest.raises(ConfigurationError, match=r"not trained with the tag '<b>'. It has none"):
+        Translator.load([folder / "tagged", folder / "a"], "cpu").translate(SOURCES, tag="<b>")

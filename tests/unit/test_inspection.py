@@ -348,6 +348,8 @@ def test_models_score_each_others_translations(tmp_path: Path) -> None:
         assert list(found.scores[name]) == translator.score([SOURCE] * len(found.texts), found.texts)
     same = compare({"a": translators["base"], "b": translators["base"]}, SOURCE)
     assert same.by == (("a", "b"),)
+    regional = Translator.load(write_model(tmp_path / "regional", "de-AT", "en"), "cpu")
+    assert set(compare({**translators, "regional": regional}, SOURCE).scores) == {*translators, "regional"}
     back = Translator.load(write_model(tmp_path / "back", "en", "de"), "cpu")
     with pytest.raises(ConfigurationError, match="different language pairs"):
         compare({**translators, "back": back}, SOURCE)

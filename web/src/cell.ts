@@ -23,7 +23,7 @@ export function cellTable(inspection: Inspection, cell: Cell): HTMLElement[] {
   const tables = places.flatMap(([place, of]) => {
     const columns = columnsOf(inspection, place, cell);
     if (!columns.length) return [];
-    const name = of === "cells" ? "The cell" : `${shown(of === "source" ? source_tokens[s] : target_predicted[t])} in the ${place === "prenet" ? "pre-net" : place}`;
+    const name = of === "cells" ? "The cell" : `${shown(of === "source" ? source_tokens[s] : target_predicted[t])} in the ${place === "prenet" ? "PreNet" : place}`;
     return table(`${name}, by layer`, columns);
   });
   return [h("h2", {}, `${shown(source_tokens[s])} × ${shown(target_predicted[t])}`), list, ...tables];

@@ -15,7 +15,7 @@ export interface Measure {
 }
 
 const PLACES: Record<string, string> = {
-  grid: "cell", source: "along the source", target: "along the target", prenet: "pre-net", encoder: "encoder",
+  grid: "cell", source: "along the source", target: "along the target", prenet: "PreNet", encoder: "encoder",
   decoder: "decoder", cross: "cross-attention",
 };
 

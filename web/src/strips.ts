@@ -23,7 +23,7 @@ const PLACES = [
 
 export const STRIP_TITLES: Record<string, string> = {
   source: "attention along the source, of the cell", cross: "cross-attention of the target token",
-  prenet: "pre-net self-attention of the source token", encoder: "encoder self-attention of the source token",
+  prenet: "PreNet self-attention of the source token", encoder: "encoder self-attention of the source token",
   target: "attention along the target, of the cell", decoder: "decoder self-attention of the target token",
 };
 

@@ -37,7 +37,8 @@ def align(
     Each target word is linked to the source word with the greatest weight: in the reduction of a Reformer, averaged
     over features; in the cross-attention of a Transformer, averaged over layers and heads. A target word with the
     greatest weight on the end mark stays unaligned. Words are separated by spaces, after Moses tokenisation if the run
-    has that. The alignment of an empty line is an empty line.
+    has that; of languages written without spaces, align pieces (--pieces). The alignment of an empty line is an empty
+    line.
     """
     check_output(output, [source, target])
     translator = Translator.load(run, device, precision, batch_cells)

@@ -115,7 +115,7 @@ class LayerStack(NamedTuple):
     layers: Sequence[nn.Module]
     """Each takes the stream as its first argument and returns it."""
     norm: nn.Module | None = None
-    """The final layer norm, if the stack ends with one."""
+    """The final layer norm, if the stack has one; the identity counts as none."""
 
 
 class TranslationModel(nn.Module, ABC):

@@ -1,6 +1,5 @@
 """Raw text in, raw text out: the interface that commands, servers and users of the package share."""
 
-from jointnmt.runs.loading import load_run
 from jointnmt.translator.attention import AttentionTrace, attend
 from jointnmt.translator.comparison import ModelComparison, compare
 from jointnmt.translator.exploration import NextWords, TracedSearch, next_words, trace_search
@@ -24,7 +23,6 @@ __all__ = [
     "Translator",
     "attend",
     "compare",
-    "load_run",
     "next_words",
     "records",
     "trace_search",

@@ -8,6 +8,7 @@ from typing import Any
 
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.text.invisible import is_blank
+from jointnmt.text.languages import base_language
 from jointnmt.translator.results import ScoredTranslation
 from jointnmt.translator.translator import Translator
 
@@ -39,14 +40,14 @@ def compare(translators: Mapping[str, Translator], source: str, targets: Sequenc
     """Translate a sentence by all models, and score each translation, and `targets`, by each model.
 
     Raises:
-        ConfigurationError: if the models have different language pairs.
+        ConfigurationError: if the models have different language pairs, regions aside.
         DataError: if the source is empty, or too long for one of the models.
     """
     if isinstance(targets, str):
         raise TypeError("targets should be a list of texts, not a single one")
     if is_blank(source):
         raise DataError("The source is empty: there is nothing to compare.")
-    pairs = {translator.segmentation.languages for translator in translators.values()}
+    pairs = {tuple(map(base_language, translator.languages)) for translator in translators.values()}
     if len(pairs) > 1:
         named = " and ".join(sorted("-".join(pair) for pair in pairs))
         raise ConfigurationError(f"Models of different language pairs ({named}) cannot be compared.")

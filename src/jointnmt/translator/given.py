@@ -34,10 +34,9 @@ def score_stream(
     done: int = 0,
 ) -> Iterator[ScoredTranslation]:
     """See `Translator.score_stream`."""
-    for window, lines in _encoded_windows(translator, sources, targets, origin, pieces):
-        if window[-1].number > done:
-            scores = _score_window(translator, window, lines, alternatives)
-            yield from (scored for line, scored in zip(window, scores, strict=True) if line.number > done)
+    for window, lines in _encoded_windows(translator, sources, targets, origin, pieces, done):
+        scores = _score_window(translator, window, lines, alternatives)
+        yield from (scored for line, scored in zip(window, scores, strict=True) if line.number > done)
 
 
 def score_lines(
@@ -71,13 +70,19 @@ def align_stream(
 
 
 def _encoded_windows(
-    translator: Translator, sources: Iterable[str], targets: Iterable[str], origin: str, pieces: bool = False
+    translator: Translator,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    origin: str,
+    pieces: bool = False,
+    done: int = 0,
 ) -> Iterator[tuple[Sequence[Line], list[list[EncodedSentence]]]]:
-    """Windows of lines, and the sentence of each line (an empty line has none)."""
+    """Windows of lines, but those among the first `done`, and the sentence of each line (an empty line has none)."""
     preprocessor = translator.preprocessor(pieces=pieces)
     pairs = pair_lines(checked_texts(sources), checked_texts(targets), origin, "targets")
     for window in windows(pairs, TranslationOptions.window):
-        yield window, preprocessor.encode(window)
+        if window[-1].number > done:
+            yield window, preprocessor.encode(window)
 
 
 def _in_batches(

@@ -22,6 +22,7 @@ from torch import Tensor
 from jointnmt.cache import default_cache
 from jointnmt.files import write_text
 from jointnmt.models import TranslationModel
+from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.families import packages_of
 from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
 from jointnmt.ops.autocast import autocast_to
@@ -98,11 +99,13 @@ def _measure_once(model: TranslationModel, device: torch.device, length: int) ->
 def _file(model: TranslationModel, device: torch.device) -> Path:
     """The cache file of the rates, named by a hash of everything that they depend on."""
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    kernels, family = library(), model.config.family if model.config else ""
+    kernels, models = library(), model.members if isinstance(model, Ensemble) else [model]
+    families = sorted({each.config.family for each in models if each.config})
+    packages = [package for family in families for package in packages_of(family)]
     facts: list[Any] = [
         [type(model).__name__, [[name, list(each.shape)] for name, each in model.named_parameters()]],
         [card, processor(), str(implementation()), kernels and kernels._name],
-        [version(name) for name in ("torch", "jointnmt", *packages_of(family))],
+        [version(name) for name in ("torch", "jointnmt", *packages)],
     ]
     return default_cache() / "precision" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
 

@@ -79,7 +79,7 @@ def check_options(translator: Translator, options: TranslationOptions) -> None:
         )
     if options.alignments:
         translator.check_can_align()
-    check_known_tag(options.tag, translator.segmentation.source.tags)
+    check_known_tag(options.tag, translator.tags)
     search = search_of(translator, options)
     if isinstance(search, SearchConfig):
         check_num_best(options.num_best, search)
@@ -96,7 +96,7 @@ def _numbered(
     origin: str,
 ) -> Iterator[Line]:
     """The lines with their numbers, tags and prefixes."""
-    trained_on, tags = translator.experiment.data.train, translator.segmentation.source.tags
+    trained_on, tags = translator.experiment.data.train, translator.tags
     texts = tagged(checked_texts(lines), options.tag, tags, bool(tags) and all(text.tag for text in trained_on))
     numbered = (
         numbered_lines(texts, origin)

@@ -92,8 +92,9 @@ class Translator(Pretrained):
         self.overhead_cells = OVERHEAD_CELLS
         """Fixed cost of a batch of translations, in cells; a larger one gives larger batches; settable."""
         self._readers = source_readers(segmentation, experiment, members)
-        longest = self._readers[0].max_length
-        self.precision: Precision = choose_translation_precision(model, longest) if precision == "auto" else precision
+        if precision == "auto":
+            precision = choose_translation_precision(model, self.max_length)
+        self.precision: Precision = precision
         self.model = prepare_for_inference(model, self.precision)
         """The model prepared for inference, which translates."""
 
@@ -132,6 +133,12 @@ class Translator(Pretrained):
     def languages(self) -> tuple[str, str]:
         """Language codes of source and target."""
         return self.segmentation.languages
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that a source may begin with; of an ensemble, those that all of its models have."""
+        first, *others = (member.segmentation.source.tags for member in self.members or [self])
+        return tuple(tag for tag in first if all(tag in each for each in others))
 
     @property
     def max_length(self) -> int | None:
