@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError, ModelError
@@ -15,6 +15,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.extras import extra
 from jointnmt.files import write_text
 from jointnmt.model_card import CARD, NOT_STATED, facts_of_experiment, hub_licence, score_rows, validation_sentence
+from jointnmt.models import TranslationModel
 from jointnmt.models.families import packages_of
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
@@ -24,15 +25,13 @@ from jointnmt.runs.log import validations
 from jointnmt.runs.parts import PARTS, Parts
 from jointnmt.runs.weights import StoredPrecision, check_precision, write_compact
 from jointnmt.shipped import CONFIGURATION_FILE, OF_PACKAGE, WEIGHTS_FILE
+from jointnmt.text.segmentation import Segmentation
 
 with extra("hub"):
     import jinja2  # noqa: F401 (huggingface_hub renders the card with it)
     import numpy  # noqa: F401 (safetensors writes with it)
     from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
     from huggingface_hub.errors import HFValidationError, HTTPError  # type: ignore[attr-defined]  # of its client
-
-if TYPE_CHECKING:
-    from jointnmt.translator.pretrained import Pretrained
 
 ENTRIES = (CONFIGURATION_FILE, WEIGHTS_FILE, "segmentation", "config.json")
 """Files and folders that `save_pretrained` always writes, besides a model card if there is none."""
@@ -47,6 +46,15 @@ OPTIONS_OF_HUB = ("revision", "cache_dir", "local_files_only", "force_download",
 
 SCORES = ("perplexity", "bleu", "signature")
 """Keys of a validation's record that are kept."""
+
+
+class Savable(Protocol):
+    """What is saved of a translator."""
+
+    trained: TranslationModel
+    segmentation: Segmentation
+    experiment: Experiment
+    run: Path | None
 
 
 class HubFolder(
@@ -64,7 +72,7 @@ class HubFolder(
 
     _hub_mixin_config: dict[str, Any] | None = {}  # noqa: RUF012 (not None: the mixin would collect arguments)
 
-    def __init__(self, translator: Pretrained) -> None:
+    def __init__(self, translator: Savable) -> None:
         self.translator = translator
 
     def save(self, folder: Path, card: dict[str, Any]) -> None:

@@ -299,7 +299,7 @@ def test_a_single_text_is_not_taken_for_a_list(translator: Translator) -> None:
         translator.translations("die Katze")
     with pytest.raises(TypeError, match="a list of texts"):
         translator.score(["die Katze"], "the cat")
-    with pytest.raises(TypeError, match="a list of texts"):
+    with pytest.raises(TypeError, match="a list of prefixes"):
         translator.translate(["die Katze", "der Hund"], prefixes="th")
     with pytest.raises(TypeError, match="a list of texts"):
         list(translator.align_stream("ab", "cd"))
@@ -512,14 +512,6 @@ def test_a_device_that_is_not_there_is_a_configuration_error(run: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ConfigurationError, match="'cuda'"):
             Translator.load(run, device="cuda")
-
-
-def test_int8_translates_and_is_not_saved(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    translator = Translator.load(run, "cpu", "int8")
-    assert len(translator.translate(LINES)) == len(LINES)
-    with pytest.raises(ConfigurationError, match="Load it in float32"):
-        translator.save_pretrained(tmp_path / "saved")
 
 
 def test_lines_of_several_sentences_are_reported_if_there_are_many(

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from jointnmt.cli.console import shows_standard_error, stderr
 from jointnmt.translator import Translator
-from jointnmt.translator.description import description
 
 Line = TypeVar("Line")
 
@@ -22,7 +21,7 @@ def greeting(translator: Translator) -> str:
     """Text that describes the model, names its languages, and says how to end."""
     source, target = translator.segmentation.languages
     return (
-        f"{description(translator)}\n"
+        f"{translator.description()}\n"
         f"Type a line in {source} and press Enter: its translation into {target} follows. Ctrl-D ends."
     )
 

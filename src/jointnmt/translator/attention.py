@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,10 +13,8 @@ from jointnmt.data.batch import Batch
 from jointnmt.errors import DataError
 from jointnmt.models import AttentionMaps
 from jointnmt.text.special import EOS
+from jointnmt.translator.inference import Inference
 from jointnmt.translator.pairs import check_tokens, encoded_pair
-
-if TYPE_CHECKING:
-    from jointnmt.translator.translator import Translator
 
 COLOUR = "31, 119, 180"
 """RGB colour of a weight of 1; smaller weights are lighter."""
@@ -58,7 +56,7 @@ class AttentionTrace(NamedTuple):
 
 @torch.no_grad()
 def attend(
-    translator: Translator,
+    translator: Inference,
     source: str,
     target: str | None = None,
     origin: str = "source",

@@ -17,12 +17,12 @@ from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
 from jointnmt.text.words import goes_on, word_starts
 from jointnmt.translator.admission import check_prefix_fits
+from jointnmt.translator.inference import Inference
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.pairs import encoded
 from jointnmt.translator.preprocessing import EncodedSentence
 from jointnmt.translator.results import Candidate, with_end_mark
 from jointnmt.translator.searching import translate_sentences
-from jointnmt.translator.translator import Translator
 
 POOL = 64
 """Number of likeliest next pieces among which words are looked for."""
@@ -85,7 +85,7 @@ class NextWords:
 
 @torch.no_grad()
 def trace_search(
-    translator: Translator,
+    translator: Inference,
     source: str,
     prefix: str = "",
     search: SearchConfig | None = None,
@@ -129,7 +129,7 @@ NOT_WORDS = (pad_id, bos_id, unk_id)
 
 @torch.no_grad()
 def next_words(
-    translator: Translator, source: str, prefix: str = "", count: int = 5, alignments: bool = False
+    translator: Inference, source: str, prefix: str = "", count: int = 5, alignments: bool = False
 ) -> NextWords:
     """The likeliest next words after a prefix, each with the best translation that goes on with it.
 
@@ -190,7 +190,7 @@ def _continued(segmenter: Segmenter, given: int, log_probability: float, candida
 
 
 def _ended(
-    sentence: EncodedSentence, whole: Rescored, translator: Translator, limit: int, alignments: bool
+    sentence: EncodedSentence, whole: Rescored, translator: Inference, limit: int, alignments: bool
 ) -> Candidate:
     """The prefix as the whole translation; as in search, it is not complete if it ends at the limit."""
     segmenter, values, ids = translator.segmentation.target, whole.log_probabilities, sentence.target
@@ -203,7 +203,7 @@ def _ended(
     return Candidate(segmenter.decode_ids(list(ids)), tokens, values, score, complete, alignment)
 
 
-def _with_prefix(translator: Translator, source: str, prefix: str, search: SearchConfig) -> EncodedSentence:
+def _with_prefix(translator: Inference, source: str, prefix: str, search: SearchConfig) -> EncodedSentence:
     sentence = replace(encoded(translator, source, prefix), origin="The request")
     check_prefix_fits(sentence, search)
     return sentence

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jointnmt.errors import DataError
+from jointnmt.translator.inference import Inference
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import EncodedSentence, Line
 from jointnmt.translator.searching import translate_sentences
 
-if TYPE_CHECKING:
-    from jointnmt.translator.translator import Translator
-
 
 def encoded(
-    translator: Translator, source: str, target: str = "", pieces: bool = False, origin: str = "source"
+    inference: Inference, source: str, target: str = "", pieces: bool = False, origin: str = "source"
 ) -> EncodedSentence:
     """A sentence as pieces, with its translation or a prefix of it.
 
     Args:
-        translator: a trained model.
+        inference: a trained model.
         source: the sentence.
         target: its translation or a prefix of it; empty: none.
         pieces: whether the target is pieces, separated by spaces.
@@ -28,14 +24,14 @@ def encoded(
     Raises:
         DataError: if the source is empty, or too long for the model.
     """
-    sentences = translator.preprocessor(pieces=pieces).encode([Line(1, origin, source, target)])[0]
+    sentences = inference.preprocessor(pieces=pieces).encode([Line(1, origin, source, target)])[0]
     if not sentences:
         raise DataError(f"The {origin} is empty: there is nothing to look into.")
     return sentences[0]
 
 
 def encoded_pair(
-    translator: Translator,
+    inference: Inference,
     source: str,
     target: str | None,
     most_tokens: int | None = None,
@@ -44,7 +40,7 @@ def encoded_pair(
     """A sentence with its translation as pieces, and the translation as text.
 
     Args:
-        translator: a trained model.
+        inference: a trained model.
         source: the sentence.
         target: its translation; None: the model's own, in the pieces that search found.
         most_tokens: most tokens of the source, end mark included; None: no limit.
@@ -53,13 +49,13 @@ def encoded_pair(
     Raises:
         DataError: if the source is empty, too long for the model, or has more than `most_tokens` tokens.
     """
-    sentence = encoded(translator, source, target or "", origin=origin)
+    sentence = encoded(inference, source, target or "", origin=origin)
     check_tokens("sentence", sentence.source_tokens, most_tokens)
     if target is not None:
         return sentence, target
-    [[candidate]] = translate_sentences(translator, [sentence], TranslationOptions())
+    [[candidate]] = translate_sentences(inference, [sentence], TranslationOptions())
     found = " ".join(candidate.tokens[:-1])  # without the end mark
-    return encoded(translator, source, found, pieces=True, origin=origin), candidate.text
+    return encoded(inference, source, found, pieces=True, origin=origin), candidate.text
 
 
 def check_tokens(text: str, tokens: int, most: int | None) -> None:

@@ -30,8 +30,7 @@ class Pretrained:
     """The model as it was trained."""
     segmentation: Segmentation
     experiment: Experiment
-    run: Path | None = None
-    """The directory that the model was loaded from; its log has the validation scores."""
+    run: Path | None
 
     @classmethod
     def load(cls, run: Path | str, *args: Any, **options: Any) -> Self:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 from jointnmt.data.batch import collate_sources
 from jointnmt.errors import ConfigurationError, DataError
@@ -21,6 +20,7 @@ from jointnmt.text.special import EOS
 from jointnmt.translator.admission import admit, beam_size, bounded_lines, num_rows
 from jointnmt.translator.batching import computed, plan_window, windows
 from jointnmt.translator.forced_decoding import ForcedDecoding
+from jointnmt.translator.inference import Inference
 from jointnmt.translator.limits import Search
 from jointnmt.translator.options import TranslationOptions
 from jointnmt.translator.preprocessing import (
@@ -34,14 +34,11 @@ from jointnmt.translator.preprocessing import (
 )
 from jointnmt.translator.results import Candidate, Counts, Translation, with_end_mark
 
-if TYPE_CHECKING:
-    from jointnmt.translator.translator import Translator
-
 logger = logging.getLogger(__name__)
 
 
 def translate_stream(
-    translator: Translator,
+    inference: Inference,
     lines: Iterable[str | DataError],
     options: TranslationOptions,
     prefixes: Iterable[str | DataError] | None,
@@ -49,15 +46,15 @@ def translate_stream(
     done: int,
 ) -> Iterator[Translation]:
     """See `Translator.translate_stream`, which has checked the options."""
-    if options.split == "long" and translator.max_length is None:
+    if options.split == "long" and inference.max_length is None:
         logger.warning(
             "split='long' splits nothing: this model takes lines of any length. Use split='always' (--split always)."
         )
-    counts, language = Counts(), translator.segmentation.source.language
-    for window in windows(_numbered(translator, lines, options, prefixes, origin), options.window):
+    counts, language = Counts(), inference.segmentation.source.language
+    for window in windows(_numbered(inference, lines, options, prefixes, origin), options.window):
         if window[-1].number <= done:
             continue
-        for line, translation in zip(window, translate_window(translator, window, options), strict=False):
+        for line, translation in zip(window, translate_window(inference, window, options), strict=False):
             if line.number > done:
                 counts.add(translation)
                 is_whole = options.split != "always" and translation.source_tokens.count(EOS) == 1
@@ -66,21 +63,21 @@ def translate_stream(
     counts.warn()
 
 
-def check_options(translator: Translator, options: TranslationOptions) -> None:
+def check_options(inference: Inference, options: TranslationOptions) -> None:
     """Refuse options that the model does not support, or that exceed the limits.
 
     Raises:
         ConfigurationError: naming the option.
     """
-    if options.gates and not translator.only_model().has_shortcuts:
+    if options.gates and not inference.only_model().has_shortcuts:
         raise ConfigurationError(
             "Gates were asked for, but this model has no lexical shortcuts. Train one with model.shortcuts, or "
             "leave gates out."
         )
     if options.alignments:
-        translator.check_can_align()
-    check_known_tag(options.tag, translator.tags)
-    search = search_of(translator, options)
+        inference.check_can_align()
+    check_known_tag(options.tag, inference.tags)
+    search = search_of(inference, options)
     if isinstance(search, SearchConfig):
         check_num_best(options.num_best, search)
     width = beam_size(search)
@@ -89,14 +86,14 @@ def check_options(translator: Translator, options: TranslationOptions) -> None:
 
 
 def _numbered(
-    translator: Translator,
+    inference: Inference,
     lines: Iterable[str | DataError],
     options: TranslationOptions,
     prefixes: Iterable[str | DataError] | None,
     origin: str,
 ) -> Iterator[Line]:
     """The lines with their numbers, tags and prefixes."""
-    trained_on, tags = translator.experiment.data.train, translator.tags
+    trained_on, tags = inference.experiment.data.train, inference.tags
     texts = tagged(checked_texts(lines), options.tag, tags, bool(tags) and all(text.tag for text in trained_on))
     numbered = (
         numbered_lines(texts, origin)
@@ -107,20 +104,20 @@ def _numbered(
 
 
 def translate_window(
-    translator: Translator, window: Sequence[Line], options: TranslationOptions
+    inference: Inference, window: Sequence[Line], options: TranslationOptions
 ) -> Iterator[Translation]:
     """The translations of lines that are batched together, up to the first that cannot be translated.
 
     Raises:
         DataError: at that line, unless such lines are skipped.
     """
-    search, segmentation = search_of(translator, options), translator.segmentation
+    search, segmentation = search_of(inference, options), inference.segmentation
     rows = num_rows(search, options.num_best)
-    lines = admit(window, translator.preprocessor(options.split), search, rows, options.limits)
+    lines = admit(window, inference.preprocessor(options.split), search, rows, options.limits)
     if options.on_invalid == "error":
         lines = lines[: next((i for i, line in enumerate(lines) if isinstance(line, DataError)), len(lines)) + 1]
     sentences = [sentence for line in lines if not isinstance(line, DataError) for sentence in line]
-    found = translate_sentences(translator, sentences, options)
+    found = translate_sentences(inference, sentences, options)
     space = space_of(segmentation.target.language)
     for line, prepared in zip(window, lines, strict=False):
         if isinstance(prepared, DataError):
@@ -134,42 +131,42 @@ def translate_window(
 
 
 def translate_sentences(
-    translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
+    inference: Inference, sentences: Sequence[EncodedSentence], options: TranslationOptions
 ) -> Iterator[list[Candidate]]:
     """The translations of encoded sentences, in order; `target` of each is its prefix."""
-    batches = plan_translations(translator, [sentence.source_tokens for sentence in sentences], options)
-    return computed(sentences, batches, partial(_candidates, translator, options=options))
+    batches = plan_translations(inference, [sentence.source_tokens for sentence in sentences], options)
+    return computed(sentences, batches, partial(_candidates, inference, options=options))
 
 
 def plan_translations(
-    translator: Translator, source_tokens: Sequence[int], options: TranslationOptions
+    inference: Inference, source_tokens: Sequence[int], options: TranslationOptions
 ) -> list[list[int]]:
     """The batches in which sentences of these lengths are translated, as lists of sentence numbers."""
-    search = search_of(translator, options)
+    search = search_of(inference, options)
     limits = [target_limit(tokens, search) for tokens in source_tokens]
-    max_cells, rows = translator.max_cells, num_rows(search, options.num_best)
-    return plan_window(source_tokens, limits, max_cells // rows, max_cells, translator.overhead_cells)
+    max_cells, rows = inference.max_cells, num_rows(search, options.num_best)
+    return plan_window(source_tokens, limits, max_cells // rows, max_cells, inference.overhead_cells)
 
 
 def _candidates(
-    translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
+    inference: Inference, sentences: Sequence[EncodedSentence], options: TranslationOptions
 ) -> list[list[Candidate]]:
     """The translations of a batch of sentences."""
-    with translator.autocast():
-        found = _searched(translator, sentences, options)
+    with inference.autocast():
+        found = _searched(inference, sentences, options)
         rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
         parts: dict[AttentionPart, bool] = {"alignment": options.alignments, "gates": options.gates}
         wanted = [part for part, asked in parts.items() if asked]
-        forced = iter(translator.force_decode(rows, wanted)) if wanted else repeat(ForcedDecoding())
-    target = translator.segmentation.target
+        forced = iter(inference.force_decode(rows, wanted)) if wanted else repeat(ForcedDecoding())
+    target = inference.segmentation.target
     return [[_candidate(target, each, next(forced)) for each in hypotheses] for hypotheses in found]
 
 
 def _searched(
-    translator: Translator, sentences: Sequence[EncodedSentence], options: TranslationOptions
+    inference: Inference, sentences: Sequence[EncodedSentence], options: TranslationOptions
 ) -> list[list[Hypothesis]]:
-    model, search = translator.reading(sentences), search_of(translator, options)
-    source = collate_sources([sentence.source for sentence in sentences]).to(translator.device)
+    model, search = inference.reading(sentences), search_of(inference, options)
+    source = collate_sources([sentence.source for sentence in sentences]).to(inference.device)
     prefixes = [sentence.target for sentence in sentences]
     if isinstance(search, SamplingConfig):
         generators = [sentence_generator(options.seed, *sentence.number) for sentence in sentences]
@@ -189,6 +186,6 @@ def _candidate(target: Segmenter, hypothesis: Hypothesis, forced: ForcedDecoding
     )
 
 
-def search_of(translator: Translator, options: TranslationOptions) -> Search:
-    """The search that the options ask for, or else the translator's."""
-    return options.search or translator.search
+def search_of(inference: Inference, options: TranslationOptions) -> Search:
+    """The search that the options ask for, or else the inference's."""
+    return options.search or inference.search
