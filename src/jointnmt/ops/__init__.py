@@ -69,7 +69,6 @@ __all__ = [
     "dropout",
     "dropout_add",
     "dropout_mask",
-    "empty_cache",
     "fusable",
     "gated_kv",
     "grid_of_sides",
@@ -94,8 +93,3 @@ def cache_memory(shape: tuple[int, ...], like: Tensor) -> Tensor:
     On the CPU it comes from the caching allocator.
     """
     return allocator.empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
-
-
-def empty_cache() -> None:
-    """Return unused memory of the caching allocator to the system."""
-    allocator.empty_cache()

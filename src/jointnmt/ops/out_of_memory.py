@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from jointnmt import ops
+from jointnmt.ops.native.allocator import allocator
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def release_memory() -> None:
     """Free cached but unused memory, so that smaller batches find contiguous blocks."""
-    ops.empty_cache()
+    allocator.empty_cache()
     _trim_heap()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
