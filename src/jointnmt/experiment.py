@@ -246,6 +246,11 @@ class Experiment(Config):
             _check_start(experiment, with_trained(experiment.plain(), {}), origin_of(recipe))
         return experiment
 
+    def given(self) -> dict[str, Any]:
+        """See `Config.given`; the family always is, as a class of configurations may stand for it."""
+        values = super().given()
+        return {**values, "model": {**values["model"], "family": self.model.family}}
+
     def in_precision(self, precision: str) -> Self:
         """A copy with another precision, such as the one chosen for `auto`."""
         return self.model_copy(update={"training": self.training.model_copy(update={"precision": precision})})

@@ -17,6 +17,7 @@ import jointnmt
 from jointnmt import Translator
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
+from jointnmt.models.transformer import TransformerConfig
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.translator import TranslationOptions, records
 from support.tiny import tiny_recipe, write_corpus
@@ -149,6 +150,10 @@ def test_settings_act_on_an_experiment_as_on_its_recipe(tmp_path: Path, monkeypa
             jointnmt.train(given, tmp_path / "run", settings)
         of_recipe, of_experiment = trained[-2:]
         assert of_experiment == of_recipe
+    sizes = {**recipe["model"], "family": "transformer"}
+    model = TransformerConfig(**{key: value for key, value in sizes.items() if key != "family"})
+    made = Experiment.load(recipe).model_copy(update={"model": model})
+    assert Experiment.load(made.given()) == made == Experiment.load({**recipe, "model": sizes})
     assert trained[0].name == "run 😀" and trained[-1].training.loss_mean == "sentences"
     with pytest.raises(ConfigurationError, match="setting name: the value is not plain"):
         jointnmt.train(recipe, tmp_path / "run", {"name": "\ud83d"})
