@@ -71,9 +71,9 @@ def parse_yaml(text: str) -> Any:
 def _missing_space(text: str, error: Exception) -> str:
     """A hint at the last line before a syntax error, if it is like `key:value`; else empty."""
     mark = getattr(error, "problem_mark", None)
-    lines = [] if mark is None else text.splitlines()[: mark.line]
-    number, last = next(((at, line) for at, line in reversed([*enumerate(lines, 1)]) if line.strip()), (0, ""))
-    key = re.fullmatch(r"[\s-]*(\w+):([^\s:/\\].*)", last)
+    lines = [] if mark is None else [*enumerate(text.splitlines()[: mark.line], start=1)]
+    number, last = next(((at, line) for at, line in reversed(lines) if line.partition("#")[0].strip()), (0, ""))
+    key = re.fullmatch(r"[\s-]*(\w+):([^\s:/\\][^#]*?)\s*(#.*)?", last)
     return (
         f" (line {number}: did you mean {key[1]}: {shorten(key[2], 40)}, with a space after the colon?)" if key else ""
     )

@@ -63,7 +63,7 @@ class Config(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
     def given(self) -> dict[str, Any]:
-        """The values that were set, as JSON-compatible values: those that defaults do not make again."""
+        """The values that were set, as JSON-compatible values."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def to_yaml(self) -> str:
@@ -114,9 +114,11 @@ def _setting(given: str | tuple[str, Any]) -> tuple[str, str, Any]:
     """A setting's name in messages, its path and its plain value."""
     if not isinstance(given, str):
         key, value = given
+        if not isinstance(key, str):
+            raise ConfigurationError(f"setting {key!r}: the key should be text, such as model.dropout.")
         try:
             return f"setting {key}", key, json.loads(json.dumps(value, default=str, ensure_ascii=False).encode())
-        except ValueError as error:  # half of a surrogate pair, or a circle
+        except (ValueError, TypeError, RecursionError) as error:  # half of a surrogate pair, or a circle
             raise ConfigurationError(f"setting {key}: the value is not plain: {shorten(str(error))}") from error
     shown = f"--set {shorten(' '.join(given.split()))}"
     path, equals, text = given.partition("=")

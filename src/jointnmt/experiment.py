@@ -247,9 +247,15 @@ class Experiment(Config):
         return experiment
 
     def given(self) -> dict[str, Any]:
-        """See `Config.given`; the family always is, as a class of configurations may stand for it."""
+        """See `Config.given`; with the family, for which its class may stand, and without tags that texts add."""
         values = super().given()
-        return {**values, "model": {**values["model"], "family": self.model.family}}
+        values["model"]["family"] = self.model.family
+        tags, used = [*self.segmentation.tags], {text.tag for text in (*self.data.train, *self.data.validation)}
+        while tags and tags[-1] in used:
+            tags.pop()
+        if "segmentation" in values:
+            values["segmentation"]["tags"] = tags
+        return values
 
     def in_precision(self, precision: str) -> Self:
         """A copy with another precision, such as the one chosen for `auto`."""

@@ -47,7 +47,7 @@ def test_what_is_no_yaml_is_told_with_its_file(tmp_path: Path, text: str, messag
 def test_a_missing_space_before_a_syntax_error_is_told() -> None:
     for text, hint in (
         ("model:\n  dropout:0.1\n\n  embed_dim: 64\n", " (line 2: did you mean dropout: 0.1, with a space"),
-        ("seed:1\nmodel: {dropout: 0.1}\n", " (line 1: did you mean seed: 1, with a space"),
+        ("seed:1  # the first\n# model\nmodel: {dropout: 0.1}\n", " (line 1: did you mean seed: 1, with a space"),
     ):
         with pytest.raises(YAMLError) as caught:
             parse_yaml(text)

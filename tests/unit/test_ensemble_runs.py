@@ -25,6 +25,7 @@ from jointnmt.models.ensemble import Ensemble
 from jointnmt.runs import code
 from jointnmt.runs.members import members_of
 from jointnmt.search import SamplingConfig
+from jointnmt.serving.engine import Engine
 from jointnmt.serving.models import fingerprint
 from jointnmt.serving.names import named_paths
 from jointnmt.testset.contrast import fitting_items
@@ -339,3 +340,6 @@ def test_only_tags_of_all_models_are_tags(folder: Path) -> None:
     assert Translator.load([folder / "tagged", folder / "also"], "cpu").tags == ("<b>",)
     with pytest.raises(ConfigurationError, match=r"not trained with the tag '<b>'. It has none"):
         Translator.load([folder / "tagged", folder / "a"], "cpu").translate(SOURCES, tag="<b>")
+    for names in (("a", "tagged"), ("tagged", "a")):
+        ensemble = Translator.load([folder / name for name in names], "cpu")
+        assert Engine(ensemble).sentences("<b> Der Hund. Die Katze.", "always") == ["<b> Der Hund.", "Die Katze."]

@@ -263,7 +263,7 @@ def test_pushing_uploads_the_folder_and_its_card(translator: Translator, monkeyp
     [
         ("ensemble", "saved as one model"),
         ("weights", "must be one of float32"),
-        ("wrapper", "This TinyModel has"),
+        ("wrapper", "This TinyModel is not"),
     ],
 )
 def test_what_cannot_be_saved_makes_no_repository(

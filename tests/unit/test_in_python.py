@@ -7,6 +7,7 @@ import pickle
 import re
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,8 +156,17 @@ def test_settings_act_on_an_experiment_as_on_its_recipe(tmp_path: Path, monkeypa
     made = Experiment.load(recipe).model_copy(update={"model": model})
     assert Experiment.load(made.given()) == made == Experiment.load({**recipe, "model": sizes})
     assert trained[0].name == "run 😀" and trained[-1].training.loss_mean == "sentences"
-    with pytest.raises(ConfigurationError, match="setting name: the value is not plain"):
-        jointnmt.train(recipe, tmp_path / "run", {"name": "\ud83d"})
+    plain: list[tuple[Any, str]] = [
+        ({"name": "\ud83d"}, "not plain"),
+        ({"data": {(): 1}}, "not plain"),
+        ({3: 1}, "text"),
+    ]
+    for wrong, said in plain:
+        with pytest.raises(ConfigurationError, match=said):
+            jointnmt.train(recipe, tmp_path / "run", wrong)
+    tagged = Experiment.load(recipe, ["data.train.0.tag=<b>", "segmentation.tags=[<a>]"])
+    assert tagged.segmentation.tags == ("<a>", "<b>")
+    assert Experiment.load(tagged.given(), {"data.train.0.tag": None}).segmentation.tags == ("<a>",)
     lower = Experiment.load(recipe, ["segmentation.kind=bpe", "segmentation.lowercase=true"])
     with pytest.raises(ConfigurationError, match=r"does not fit the model of training\.from"):
         jointnmt.train(lower, tmp_path / "run", {"training.from": "package:tatoeba-de-en-transformer"})

@@ -94,7 +94,7 @@ class ShardTranslator:
         """The texts with their numbers in the whole corpus, on which samples depend; line breaks become spaces."""
         path = self._job.corpus.paths[shard.file]
         texts = (text if isinstance(text, DataError) else text.replace("\n", " ") for text in rows.texts)
-        marked = tagged(texts, self._job.options.tag, translator.segmentation.source.tags)
+        marked = tagged(texts, self._job.options.tag, translator.tags)
         return [
             Line(shard.first + i + 1, f"{path}:{shard.first_in_file + i + 1}", "", "", text)
             if isinstance(text, DataError)

@@ -78,7 +78,7 @@ def translate_corpus(
         ModelError: if the model's output is not a number.
     """
     out = Folder(job.out)
-    list(tagged([], job.options.tag, model.segmentation.source.tags))  # refuses an unknown tag
+    list(tagged([], job.options.tag, model.tags))  # refuses an unknown tag
     files = job.corpus.index(shard_rows)
     facts = {**model.facts(), **_facts(job), "shard_rows": shard_rows, "input": job.corpus.facts(files)}
     _check_folder(out, facts)

@@ -259,18 +259,35 @@ def _fingerprint(texts: Sequence[ParallelText], filters: FilterConfig, segmentat
 def _unchanged(
     texts: Sequence[ParallelText], stamps: Mapping[Path, tuple[int, int]], directory: Path
 ) -> Iterator[None]:
-    """Context in which a store is built; it and what an interruption leaves of it are deleted if a text has changed.
+    """Context in which a store is built; it, or what an interruption leaves of it, is deleted if a text has changed.
 
     Raises:
-        DataError: if a text has changed, or is gone.
+        DataError: if a text has changed.
     """
     try:
         yield
-    finally:  # after an interruption, too: finished blocks are used by the next call
-        if changed := [path for path, stamp in _stamps(texts).items() if stamp != stamps[path]]:
-            for built in (directory, unfinished_store(directory)):
-                shutil.rmtree(built, ignore_errors=True)
-            raise DataError(f"{changed[0]}: changed while it was read. Start again when it is complete.")
+    except BaseException:  # finished blocks are used by the next call
+        if _changed(texts, stamps):
+            _remove(directory)
+        raise
+    if changed := _changed(texts, stamps):
+        _remove(directory)
+        raise DataError(f"{changed[0]}: changed while it was read. Start again when it is complete.")
+
+
+def _changed(texts: Sequence[ParallelText], stamps: Mapping[Path, tuple[int, int]]) -> list[Path]:
+    """The files that have changed, or are gone."""
+    try:
+        now = _stamps(texts)
+    except DataError:
+        return list(stamps)
+    return [path for path, stamp in now.items() if stamp != stamps[path]]
+
+
+def _remove(directory: Path) -> None:
+    """Delete a store, or what there is of it."""
+    for built in (directory, unfinished_store(directory)):
+        shutil.rmtree(built, ignore_errors=True)
 
 
 def _stamps(texts: Sequence[ParallelText]) -> dict[Path, tuple[int, int]]:

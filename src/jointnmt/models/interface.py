@@ -86,6 +86,11 @@ class AttentionMaps:
         """
         return {place: layers for place, layers in self._gates.items() if layers}
 
+    @property
+    def wants_alignment(self) -> bool:
+        """Whether a model is to set `alignment`."""
+        return bool(self.wanted & {"weights", "alignment"})
+
     def at(self, place: str) -> AttentionRecord | None:
         """The record that attention layers at `place` append to; None: nothing is recorded there."""
         wanted = "weights" in self.wanted or (place == "cross" and "alignment" in self.wanted)

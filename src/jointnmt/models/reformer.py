@@ -207,7 +207,7 @@ class Reformer(CachedModel):
         for layer in self._grid_layers():
             lexical = layer.project_lexical(source_side).plus(layer.project_lexical(target_side))
             x = checkpointed(layer, self.config, x, masks, lexical, None, attn_weights)
-        alignments: list[Tensor] | None = None if attn_weights is None else []
+        alignments: list[Tensor] | None = [] if attn_weights is not None and attn_weights.wants_alignment else None
         logits: Tensor = self.output(self.reduction(x, mask, alignments))  # Eq. 6
         if attn_weights is not None:
             attn_weights.alignment = alignments[0] if alignments else None

@@ -252,7 +252,7 @@ class Transformer(CachedModel):
             own=AttentionMask.causal(x.shape[1], x), source=AttentionMask.padding(source != pad_id, x, axes=2)
         )
         logits = self._decode(x, projected, masks, [None] * len(self.layers), attn_weights)
-        if attn_weights is not None and attn_weights.wanted & {"weights", "alignment"}:
+        if attn_weights is not None and attn_weights.wants_alignment:
             means = [weights.float().mean(dim=1) for weights in attn_weights.cross[-len(self.layers) :]]
             attn_weights.alignment = torch.stack(means).mean(dim=0)
         return logits

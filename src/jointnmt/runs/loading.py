@@ -47,22 +47,19 @@ def load_run(run: Path, device: str = "auto") -> tuple[TranslationModel, Segment
 
 
 def check_weights(model: TranslationModel, config: ModelConfig, segmentation: Segmentation) -> None:
-    """Check that a model has the weights of one of its configuration: else it could be saved, but not loaded.
+    """Check that a model is one of its configuration: else it could be saved, but not loaded as it is.
 
     Raises:
-        ModelError: if names or shapes differ.
+        ModelError: if its class, or names or shapes of weights, differ.
     """
-    sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
+    outline = outline_model(config, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     of_config, of_model = (
-        {name: tuple(tensor.shape) for name, tensor in each.state_dict().items()}
-        for each in (outline_model(config, *sizes), model)
+        {name: tuple(tensor.shape) for name, tensor in each.state_dict().items()} for each in (outline, model)
     )
-    names = sorted(of_config.keys() | of_model.keys())
-    if wrong := [name for name in names if of_config.get(name) != of_model.get(name)]:
+    if type(model) is not type(outline) or of_config != of_model:
         raise ModelError(
-            f"This {type(model).__name__} has other weights than the {config.family} of its configuration "
-            f"({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}), so it could not be loaded again. Save the "
-            "model inside it, or make it a family (CONTRIBUTING.md)."
+            f"This {type(model).__name__} is not the {config.family} of its configuration, so it could not be loaded "
+            "again. Save the model inside it, or make it a family (CONTRIBUTING.md)."
         )
 
 

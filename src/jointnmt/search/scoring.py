@@ -127,19 +127,19 @@ def check_numbers(are_numbers: bool) -> None:
     """
     if not are_numbers:
         raise ModelError(
-            "The model's output is not a number (NaN): its weights are damaged, training has diverged, or half "
-            "precision overflows. Try float32 precision, or another checkpoint."
+            "The model's output is not a number (NaN): its weights are damaged, training has diverged, half precision "
+            "overflows, or a rule of one's own forbids every token. Try float32 precision, or another checkpoint."
         )
 
 
 def check_possible(are_possible: Sequence[bool]) -> None:
-    """Check that the model allows a translation of each row of the batch.
+    """Check that the model allows a translation of each sentence of the batch.
 
     Raises:
-        ModelError: naming the first for which `are_possible` is false.
+        ModelError: if not all of `are_possible` are true.
     """
     if not all(are_possible):
         raise ModelError(
-            f"The model allows no translation of row {are_possible.index(False)} of its batch, counted from 0: every "
-            "continuation has probability 0. A rule of the model, or a prefix, forbids what must come next."
+            "The model allows no translation of a sentence: every continuation has probability 0. A prefix asks for "
+            "what a rule of the model forbids."
         )

@@ -126,7 +126,7 @@ class Engine:
         if split == "never" or (split == "long" and (most is None or self.source_tokens([text])[0] <= most)):
             return [text]
         source = self._translator.segmentation.source
-        tag, rest = split_tag(text.strip(), source.tags)
+        tag, rest = split_tag(text.strip(), self._translator.tags)
         found = split_sentences(rest, source.language)
         return [f"{tag} {each}" if tag else each for each in found] or [text]
 

@@ -314,7 +314,8 @@ def train_recipe(
         recipe: a recipe file, the values of a recipe file in the working directory, or an experiment.
         out: RUN directory; `Translator.load(out)` loads the result.
         settings: values of the recipe to replace, as `{"training.max_updates": 100}` or, like on the command line,
-            `["training.max_updates=100"]`.
+            `["training.max_updates=100"]`. An experiment has all that its recipe inherits, so that a new
+            `training.from` has to be given to the recipe instead.
         display: shows progress; None: no progress is shown, and messages go to the logger `jointnmt`.
         mirror: fsspec address of a copy of `out`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -23,7 +23,9 @@ from jointnmt.translator.ensemble import Member, source_readers
 from jointnmt.translator.forced_decoding import ForcedDecoding, force_decode
 from jointnmt.translator.options import Split
 from jointnmt.translator.precision import PrecisionChoice, choose_translation_precision
-from jointnmt.translator.preprocessing import EncodedSentence, Preprocessor
+from jointnmt.translator.preprocessing import EncodedSentence, Preprocessor, common_tags
+
+ALIGNMENT: frozenset[AttentionPart] = frozenset(["alignment"])
 
 
 class Inference:
@@ -100,8 +102,7 @@ class Inference:
     @property
     def tags(self) -> tuple[str, ...]:
         """The tags that a source may begin with; of an ensemble, those that all of its models have."""
-        first, *others = (member.segmentation.source.tags for member in self.members or [self])
-        return tuple(tag for tag in first if all(tag in each for each in others))
+        return common_tags(self._readers)
 
     @property
     def max_length(self) -> int | None:
@@ -164,7 +165,7 @@ class Inference:
             )
 
     def force_decode(
-        self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]], wanted: Iterable[AttentionPart] = ("alignment",)
+        self, rows: Sequence[tuple[EncodedSentence, Sequence[int]]], wanted: frozenset[AttentionPart] = ALIGNMENT
     ) -> list[ForcedDecoding]:
         """The alignment and the gates, as `wanted`, of sentences with the ids of their translations.
 
@@ -172,7 +173,7 @@ class Inference:
             ConfigurationError: if the models of an ensemble segment sources into different pieces.
         """
         self.check_can_align()
-        return force_decode(self.model, rows, frozenset(wanted))
+        return force_decode(self.model, rows, wanted)
 
     def autocast(self) -> torch.autocast:
         """The context in which `model` computes in the translator's precision."""

@@ -180,6 +180,12 @@ class Excess(NamedTuple):
     """Most tokens that the model takes."""
 
 
+def common_tags(readers: Sequence[SourceReader]) -> tuple[str, ...]:
+    """The tags that all of these models have; to the others, a tag would be text."""
+    first, *others = (reader.segmenter.tags for reader in readers)
+    return tuple(tag for tag in first if all(tag in each for each in others))
+
+
 class Preprocessor:
     """Segments lines, splits them into sentences, and refuses those that are too long for the model.
 
@@ -279,7 +285,7 @@ class Preprocessor:
             other = ", or have long lines split into sentences (split='long'; --split long)"
             raise DataError(f"{self._refusal(line, sources)} Split it{other if self.split else ''}.")
         source = self.segmentation.source
-        tag, text = split_tag(text, source.tags)
+        tag, text = split_tag(text, common_tags(self._readers))
         texts = split_sentences(text, source.language)
         sentences = self.sources([f"{tag} {each}" if tag else each for each in texts]) if len(texts) != 1 else [sources]
         for sentence in sentences:

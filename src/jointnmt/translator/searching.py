@@ -156,7 +156,7 @@ def _candidates(
         found = _searched(inference, sentences, options)
         rows = [(one, each.ids) for one, hypotheses in zip(sentences, found, strict=True) for each in hypotheses]
         parts: dict[AttentionPart, bool] = {"alignment": options.alignments, "gates": options.gates}
-        wanted = [part for part, asked in parts.items() if asked]
+        wanted = frozenset(part for part, asked in parts.items() if asked)
         forced = iter(inference.force_decode(rows, wanted)) if wanted else repeat(ForcedDecoding())
     target = inference.segmentation.target
     return [[_candidate(target, each, next(forced)) for each in hypotheses] for hypotheses in found]

@@ -189,7 +189,11 @@ class CachedModel(TranslationModel):
 
     @abstractmethod
     def newest(self, embedded: Float[Tensor, "G R E"], state: Any) -> Float[Tensor, "G R V"]:
-        """Logits of the newest position of the R rows of each of G sentences; see `CachedState.step`."""
+        """Logits of the newest position of the R rows of each of G sentences.
+
+        `CachedState.step` says what it may read. Recordings of it are kept for a model: one that replaces it on an
+        object has to do so before its first search.
+        """
 
     def step(self, last_ids: Int[Tensor, " N"], state: DecoderState) -> tuple[Float[Tensor, "N V"], DecoderState]:
         assert isinstance(state, CachedState)
