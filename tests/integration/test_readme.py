@@ -374,10 +374,10 @@ def test_the_recipe_by_hand_works_from_top_to_bottom(tmp_path: Path) -> None:
     text = PAGES[0].read_text(encoding="utf-8")
     start, end = text.index("## A recipe by hand"), text.index("## In Python")
     lines = [line for block in re.findall(r"```sh\n(.*?)```", text[start:end], re.S) for line in block.splitlines()]
-    (unpack,) = re.findall("^jointnmt data .*--out data/mine$", text, re.M)
+    (unpack,) = re.findall("^jointnmt data .*--out data/tatoeba$", text, re.M)
     lines.insert(0, unpack)
     sizes = "--set model.embed_dim=16 --set model.ffn_dim=16 --set training.max_updates=2"
-    smaller = "for file in data/mine/*; do head -n 50 $file > lines; mv lines $file; done"
+    smaller = "for file in data/tatoeba/*; do head -n 50 $file > lines; mv lines $file; done"
     script = []
     for line in lines:
         script.append(f"{line} {sizes} --quiet" if line.startswith("jointnmt train") else line)
