@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from jointnmt.data.corpus import DataConfig, ParallelText, read_lines
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.errors import DataError
-from jointnmt.text.invisible import is_blank
+from jointnmt.text.invisible import has_surrogate, is_blank
 
 logger = logging.getLogger(__name__)
 
@@ -219,11 +219,6 @@ def json_value(record: Any, key: str) -> Any:
     parts = key.split(".")
     keys = ((".".join(parts[:number]), ".".join(parts[number:])) for number in range(1, len(parts)))
     return next((value for outer, inner in keys if (value := json_value(record.get(outer), inner)) is not None), None)
-
-
-def has_surrogate(text: str) -> bool:
-    """Whether text has half of a surrogate pair, as from JSON escapes, so that it is not valid Unicode."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _zip_lines(source: Path, target: Path) -> Iterator[Row]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.digests import hash_file
-from jointnmt.extras import extra
+from jointnmt.data.segmenting import pyarrow
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation
@@ -69,16 +69,14 @@ def _out_of_range(directory: Path, names: Sequence[str], segmentation: Segmentat
 
 
 def _batches(directory: Path, names: Sequence[str]) -> Iterator[Any]:
-    with extra("train"):
-        import pyarrow as pa
+    pa = pyarrow()
     for name in names:
         with pa.memory_map(str(directory / name)) as stream:
             yield from pa.ipc.open_stream(stream)
 
 
 def _wrong(batch: Any, lengths: npt.NDArray[np.int32], segmentation: Segmentation) -> str | None:
-    import pyarrow.compute as pc
-
+    pc = pyarrow().compute
     sides = {"source": segmentation.source, "target": segmentation.target}
     for column, (name, side) in enumerate(sides.items()):
         lists = batch.column(name)

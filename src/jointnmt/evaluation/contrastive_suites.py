@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from jointnmt.errors import DataError
+from jointnmt.text.invisible import has_surrogate
 
 JsonKind = Literal["contrawsd", "mucow", "lingeval97"]
 SuiteKind = Literal["contrawsd", "mucow", "lingeval97", "lines"]
@@ -194,7 +195,7 @@ def _text(value: Mapping[str, Any], key: str, place: str) -> str:
     if not isinstance(text, str) or not text.strip():
         what = "is empty" if isinstance(text, str) else f"is {_kind_of(text)}"
         raise DataError(f"{place}: {key!r} {what}, but must be text. Correct or remove the item.")
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if "\0" in text or has_surrogate(text):
         raise DataError(
             f"{place}: {key!r} holds an unpaired surrogate or NUL, so it is not text. Correct or remove the item."
         )

@@ -13,7 +13,7 @@ from jointnmt.serving.engine import Engine, Split, TranslationOptions
 from jointnmt.serving.errors import RequestError
 from jointnmt.serving.settings import Limits
 from jointnmt.serving.work import Sentence
-from jointnmt.text.invisible import is_blank
+from jointnmt.text.invisible import has_surrogate, is_blank
 
 QUOTED = 80
 """Characters of a text that an error quotes."""
@@ -62,11 +62,8 @@ def check_surrogates(texts: Sequence[str]) -> None:
         RequestError: quoting the text.
     """
     for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            problem = f"{text[:QUOTED]!r} holds an unpaired surrogate, so it is not text. Fix it."
-            raise RequestError(400, problem) from None
+        if has_surrogate(text):
+            raise RequestError(400, f"{text[:QUOTED]!r} holds an unpaired surrogate, so it is not text. Fix it.")
 
 
 def check_lengths(lines: Sequence[str], limits: Limits) -> None:

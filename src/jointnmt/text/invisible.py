@@ -1,4 +1,4 @@
-"""Invisible characters, which are frequent in text from PDFs and web pages."""
+"""Characters that text should not have: invisible ones, frequent in text from PDFs and web pages, and halves."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def without_invisible(text: str) -> str:
 def is_blank(text: str) -> bool:
     """Whether a text has only white space and invisible characters."""
     return not text or text.isspace() or not without_invisible(text).strip()
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether text has half of a surrogate pair, as from JSON escapes, so that it is not valid Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

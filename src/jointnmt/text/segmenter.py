@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jointnmt.errors import DataError
 from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.invisible import has_surrogate
 from jointnmt.text.pieces import SPACE, BytePairs, Merges, OwnPieces, Vocabulary
 from jointnmt.text.preprocessing import TextPreprocessor, divided
 from jointnmt.text.special import SPECIAL_PIECES, unk_id
@@ -92,10 +93,8 @@ class Segmenter:
 
     def _encode_ids(self, text: str) -> list[int]:
         tag, text = split_tag(text, self.tags) if self.tags else ("", text)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Fix it.") from error
+        if has_surrogate(text):
+            raise DataError(f"{text[:80]!r}: holds an unpaired surrogate, so it is not text. Fix it.")
         ids: list[int] = []
         for word in self._preprocessor.apply(text).split():
             known = self._remembered.get(word)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from jointnmt.errors import ConfigurationError, DataError
-from jointnmt.text.invisible import is_blank
+from jointnmt.text.invisible import has_surrogate, is_blank
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.sentences import split_sentences
@@ -312,9 +312,7 @@ class Preprocessor:
 
 def _no_text(line: Line) -> DataError | None:
     for text in (line.source, line.target):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
+        if has_surrogate(text):
             return DataError(f"{line.origin}: holds an unpaired surrogate, so it is not text. Fix it.")
         if "\0" in text:
             return DataError(f"{line.origin}: holds a NUL byte, so it is not text. Remove it.")

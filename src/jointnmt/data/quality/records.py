@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jointnmt.data.pairs import has_surrogate, json_value
+from jointnmt.data.pairs import json_value
 from jointnmt.errors import ConfigurationError
+from jointnmt.text.invisible import has_surrogate
 from jointnmt.text.languages import languages_by_name
 
 HEADINGS = frozenset(
