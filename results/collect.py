@@ -44,7 +44,6 @@ def collect(run: Path, system: Path, device: str, progress: ProgressCallback, ro
         raise ConfigurationError(f"{run}: translates {other}, but {system.parent} is {'-'.join(languages)}.")
     folder = seed_folder(system, translator.experiment.seed)
     with new_folder(folder) as unfinished:
-        unfinished.mkdir(parents=True)
         outputs = {name: run_outputs(translator, run, settings.eval_set(name, root), progress) for name in TEXTS}
         _write(unfinished, run, translator, outputs)
     return folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from jointnmt.analysis.figures import COLOURS, MARKERS
 from jointnmt.errors import DataError
 from jointnmt.evaluation.scores import corpus_metrics
-from jointnmt.evaluation.significance import paired_bootstrap
+from jointnmt.evaluation.significance import resample
 from jointnmt.extras import extra
 from results.layout import COSTS, CorpusSettings
 from results.trials import Trial
@@ -60,12 +60,12 @@ def read_costs(
 
 
 def _half_width(trial: Trial, settings: CorpusSettings, references: Sequence[str]) -> float | None:
-    """As `jointnmt evaluate` reports it in a comparison of two systems: here a trial and itself."""
+    """Half of the 95% interval over sentences, if the translations are kept."""
     if trial.translations is None:
         return None
     measures = corpus_metrics(settings.target_language, ("bleu",))
-    (comparison,) = paired_bootstrap({"": trial.translations, "again": trial.translations}, references, measures)
-    return comparison.systems[0].half_width
+    (scored,) = resample({"": trial.translations}, references, measures)
+    return scored.comparison().systems[0].half_width
 
 
 def costs_figure(costs: Sequence[Cost]) -> Figure:

@@ -155,8 +155,7 @@ def likelihood_table(corpus: Corpus) -> str:
     found = {name: _of_both_texts(system) for name, system in systems.items()}
     known = {name: likelihoods for name, likelihoods in found.items() if likelihoods}
     buckets, rows = Buckets(edges), []
-    for number, bucket in enumerate(buckets.names):
-        chosen = [row for row, length in enumerate(lengths) if buckets.find(length) == number]
+    for bucket, chosen in zip(buckets.names, buckets.rows(lengths), strict=True):
         parts = {name: [each.of(chosen) for each in runs] for name, runs in known.items()}
         rows += [_likelihood_row(bucket, len(chosen), each) for each in likelihood_bootstrap(parts) if chosen]
     rows += [_likelihood_row("all", len(lengths), each) for each in likelihood_bootstrap(known)]

@@ -69,7 +69,6 @@ def collect_trial(run: Path, folder: Path) -> Path:
     if folder.parents[1].name != FOLDER or folder.name not in settings.trials.get(folder.parent.name, ()):
         raise ConfigurationError(f"{folder}: results.yaml names no such trial. Add it there, under trials.")
     with new_folder(folder) as unfinished:
-        unfinished.mkdir(parents=True)
         files, kept = RunDirectory(run), RunDirectory(unfinished)
         experiment = files.read_experiment()
         kept.write_experiment(portable(experiment))

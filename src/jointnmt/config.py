@@ -200,17 +200,21 @@ def _describe(error: ValidationError, config: type[Config], values: Mapping[str,
     lines: list[str] = []
     found = error.errors(include_url=False)
     for item in found[:MAX_ERRORS]:
-        path, given = [shorten(key, 80) for key in _keys(item["loc"], values)], item["input"]
+        path, given = ".".join(shorten(key, 80) for key in _keys(item["loc"], values)), item["input"]
         if item["type"] == "too_short" and given:  # pydantic does not count invalid items
             continue
         if item["type"] == "extra_forbidden":
-            what = f"is not a known key{_suggestion(config, item['loc'], values)}"
+            what, but = f"is not a known key{_suggestion(config, item['loc'], values)}", ""
         else:  # a mapping is not shown: the message names its keys
-            what = expected(item)
-            what += "" if isinstance(given, Mapping) else f" (given: {shorten(repr(given), 200)})"
+            what, but = expected(item), "" if isinstance(given, Mapping) else f" (given: {shorten(repr(given), 200)})"
         if item["type"] == "string_type" and isinstance(given, bool):
-            what += ", as YAML reads no, yes, off and on: put it into quotes"
-        lines.append(f"{'.'.join(path)}: {what}" if path else what)
+            but += ", as YAML reads no, yes, off and on: put it into quotes"
+        begin, end = f"{path}: should be " if path else "should be ", but
+        if lines and what.startswith("should be ") and lines[-1].startswith(begin) and lines[-1].endswith(end):
+            # another kind of value that is possible there
+            lines[-1] = f"{lines[-1].removesuffix(end)} or {what.removeprefix('should be ')}{end}"
+        else:
+            lines.append(f"{path}: {what}{but}" if path else f"{what}{but}")
     if len(found) > MAX_ERRORS:
         lines.append(f"and {len(found) - MAX_ERRORS:,} more")
     return f"{origin}: the configuration is not valid. " + "; ".join(lines)

@@ -53,7 +53,6 @@ def export_ctranslate2(run: Path, folder: Path, weights: ExportPrecision = "floa
         spec = transformer_spec(_transformer(model, run), segmentation)
         spec.validate()
         spec.optimize(quantization=weights)
-        unfinished.mkdir(parents=True)
         spec.save(str(unfinished))
         shutil.copytree(RunDirectory(run).segmentation, unfinished / "segmentation")
 

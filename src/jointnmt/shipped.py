@@ -52,5 +52,5 @@ def locate_run(run: Path) -> Path:
 
 def ensemble_hint(run: Path) -> str:
     """A hint for messages about a model that was not found, if its name is an ensemble's; else empty."""
-    ensemble = "+" in str(run)
-    return " Ensembles, A+B, are for translate, translate-corpus, score and evaluate only." if ensemble else ""
+    hint = " Ensembles, A+B, are for translate, translate-corpus, score and evaluate only; in Python, give a list."
+    return hint if "+" in str(run) else ""

@@ -39,22 +39,31 @@ def test_text_in_another_encoding_is_not_thrown_away(invoke: Invoke, tmp_path: P
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize("was_there", ["new", "empty", "link", "full"])
 def test_an_interrupted_folder_may_be_made_again(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_there: bool
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_there: str
 ) -> None:
     mine, folder = tmp_path / "mine.tsv", tmp_path / "mine"
     mine.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
-    if was_there:
+    if was_there == "link":
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to("elsewhere")
+    elif was_there != "new":
         folder.mkdir()
+    if was_there == "full":
+        (folder / "recipe.yaml").write_text("name: of other text\n")
+    before = {path.name: path.read_text() for path in folder.glob("*")}
 
     def interrupted(*_: object) -> None:
-        assert (folder / "removed.tsv").exists()
+        assert list(folder.glob(".new-*/removed.tsv"))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("jointnmt.planning.project.measure_speed", interrupted)
-    assert invoke("init", folder, "--from", mine).exit_code == 130
-    assert folder.exists() == was_there and not list(folder.glob("*"))
+    overwrite = ["--overwrite"] if was_there == "full" else []
+    assert invoke("init", folder, "--from", mine, *overwrite).exit_code == 130
+    assert folder.exists() == (was_there != "new")
+    assert {path.name: path.read_text() for path in folder.glob("*")} == before
+    assert not list(folder.glob(".*"))
 
 
 @pytest.mark.slow
@@ -167,7 +176,7 @@ def test_check_prints_text_or_json_and_writes_a_clean_copy(invoke: Invoke, tmp_p
         (["init", "FULL", "--from", "few.tsv"], 2, "is not empty"),
         (["data", "check", "none.tsv"], 3, "cannot be read"),
         (["data", "check", "few.tsv", "--columns", "0"], 2, "name two"),
-        (["data", "check", "few.tsv", "--columns", "0,7"], 2, "has columns 0 to 1"),
+        (["data", "check", "few.tsv", "--columns", "0,7"], 2, "there is no such column. Give two numbers"),
         (["data", "check", "few.tsv", "--encoding", "utf-9"], 2, "no such encoding"),
         (["data", "check", "few.tsv", "--encoding", "undefined"], 2, "no such encoding"),
         (["data", "check", "few.tsv", "--overwrite"], 2, "--fix"),

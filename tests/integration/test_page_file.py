@@ -95,8 +95,8 @@ def test_the_file_shows_all_views_without_a_network(page: Page, runs: list[Path]
     target.locator("[data-word]").first.hover()
     assert page.locator(".source [data-weight]").count() > 0
     target.locator("[data-word]").first.click()
-    expect(page.locator(".popover")).to_contain_text("the model is needed")
-    page.keyboard.press("Escape")
+    expect(page.get_by_role("status").filter(has_text="the model is needed")).to_be_attached()
+    expect(page.locator(".popover")).to_have_count(0)
 
     page.get_by_role("tab", name="Grid").click()
     size = float(page.locator(".frame").evaluate("each => parseFloat(each.style.getPropertyValue('--cell'))"))
@@ -106,6 +106,11 @@ def test_the_file_shows_all_views_without_a_network(page: Page, runs: list[Path]
     page.get_by_label("Translation", exact=True).select_option("own")
     expect(page.locator(".line").last).to_contain_text("</s>")
     expect(page.locator(".line")).to_have_count(4)
+    page.get_by_role("tab", name="Translate").click()
+    page.get_by_label("Translation by grid").get_by_role("radio").nth(1).check()
+    page.get_by_role("tab", name="Grid").click()
+    page.get_by_label("Translation", exact=True).select_option("model")
+    expect(page.get_by_text("This file does not hold the grid of that translation.")).to_be_visible()
     page.get_by_role("tab", name="Search").click()
     expect(page.locator("[data-own]")).to_have_count(4)
     page.get_by_role("tab", name="Compare").click()

@@ -314,6 +314,19 @@ def test_a_sentence_beside_a_picture_may_become_two(page: Page) -> None:
     assert source_field(page).input_value() == "Hund sieht . Katze hört\nder Hund"
 
 
+def test_two_sentences_beside_a_picture_may_be_typed_on(page: Page) -> None:
+    fill(page, SOURCE, "der Hund")
+    show(page, "Grid")
+    field = page.get_by_label("Sentence", exact=True)
+    field.fill("Hund sieht . Katze")
+    expect(page.get_by_text("1 of 3")).to_be_visible()
+    field.press("End")
+    field.press_sequentially(" hört")
+    page.get_by_role("tab", name="Translate").click()
+    settled(page)
+    assert source_field(page).input_value() == "Hund sieht . Katze hört\nder Hund"
+
+
 def test_the_focus_stays_where_it_is(page: Page) -> None:
     fill(page, SOURCE, "", "der Hund")
     first = page.get_by_label("Translation by grid").get_by_role("radio").first

@@ -195,6 +195,12 @@ def test_the_language_of_html_is_that_of_its_text(client: TestClient) -> None:
     assert marked == plain
 
 
+def test_empty_parameters_are_not_given(client: TestClient) -> None:
+    form = {"q": "der Hund", "source": "de", "target": "en", "format": "", "alternatives": "", "api_key": ""}
+    answer = client.post("/translate", data=form)
+    assert answer.json() == translate(client, "der Hund")
+
+
 def test_lines_of_html_are_the_texts_in_it(runs: dict[str, Path]) -> None:
     with TestClient(application(runs, limits={"line_characters": 20, "lines": 3})) as client:
         minified = "<p class='a long name'>der Hund</p>" * 3
@@ -264,7 +270,8 @@ def test_languages_of_texts_are_told_apart(client: TestClient) -> None:
         ("This is quite an English sentence.", "en"),
     ):
         assert post(client, "/detect", q=text)[0]["language"] == language
-    assert post(client, "/detect", q="1234") == []
+    for text in ("1234", "Hallo"):
+        assert post(client, "/detect", q=text) == [{"language": "de", "confidence": 0.0}], "clients take the first one"
 
 
 def test_settings_health_and_what_there_is_not(client: TestClient) -> None:

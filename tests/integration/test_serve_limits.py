@@ -263,6 +263,15 @@ def test_alignments_of_too_many_texts_are_for_a_stream(make: Make) -> None:
         assert len(httpx.post(f"{url}/stream", json=many).text.splitlines()) == 20
 
 
+def test_alternatives_of_scores_are_limited_together(make: Make) -> None:
+    with live(make(score_alternatives=30)) as port:
+        url = f"http://127.0.0.1:{port}/v1/score"
+        asked = {"sources": ["der Hund"] * 4, "targets": ["the dog"] * 4}  # 12 tokens
+        assert httpx.post(url, json=asked | {"alternatives": 2}).status_code == 200
+        refused = httpx.post(url, json=asked | {"alternatives": 3})
+        assert refused.status_code == 400 and "36 alternative pieces; at most 30" in refused.json()["error"]
+
+
 def test_a_text_that_is_split_is_no_longer_than_a_line_may_be(tmp_path: Path) -> None:
     run = write_model(tmp_path / "main", model={"max_length": 16})
     with live(services({"main": run}, limits={"line_characters": 80})) as port:

@@ -64,10 +64,11 @@ def test_the_command_writes_a_line_for_each_pair(run: Path, tmp_path: Path) -> N
         assert {tuple(map(int, link.split("-"))) for link in line.split()} == expected
 
 
-def test_texts_of_unequal_length_are_refused(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["align", "score"])
+def test_texts_of_unequal_length_are_refused(run: Path, tmp_path: Path, command: str) -> None:
     (tmp_path / "de").write_text("der Hund\ndie Katze\n")
     (tmp_path / "en").write_text("the dog\n")
-    arguments = ["align", str(run), "--source", str(tmp_path / "de"), "--target", str(tmp_path / "en")]
+    arguments = [command, str(run), "--source", str(tmp_path / "de"), "--target", str(tmp_path / "en")]
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, arguments)
-    assert result.exit_code == 3
-    assert "there are more lines than targets" in " ".join(result.stderr.split())
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "are not parallel: 2 and 1 lines" in " ".join(result.stderr.split())

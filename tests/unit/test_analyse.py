@@ -54,6 +54,15 @@ def test_buckets_are_named_and_found() -> None:
     assert Buckets((1, 10), lowest=0).names == ("0", "1-9", "10+")
 
 
+def test_empty_lines_are_in_no_bucket() -> None:
+    assert Buckets((10,)).rows([0, 3, 12, 0, 9]) == [[1, 4], [2]]
+    texts, lengths, buckets = ["", "a b", "c"], [0, 2, 12], Buckets((10,))
+    found = scores_by_length({"one": texts}, texts, lengths, "en", "bleu", buckets).systems["one"]
+    assert [(value.size, value.low) for value in found] == [(1, None), (1, None)]
+    found = length_ratios({"one": ["x y", "a", "c"]}, texts, lengths, lambda text: len(text.split()), buckets)
+    assert [value.value for value in found.systems["one"]] == [0.5, 1.0]
+
+
 @pytest.mark.parametrize("edges", [(), (10, 10), (20, 10), (1,)])
 def test_edges_have_to_rise(edges: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="increase"):

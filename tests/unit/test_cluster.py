@@ -23,7 +23,7 @@ from pyarrow import parquet
 from jointnmt.cluster import translation
 from jointnmt.cluster.corpus import InputCorpus, check_outside, shards_of
 from jointnmt.cluster.rows import Format
-from jointnmt.cluster.session import connected
+from jointnmt.cluster.session import connected, room_for_workers
 from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, packed, translate_each
 from jointnmt.data.corpus import cut_lines
 from jointnmt.errors import ConfigurationError, DataError, LostProcessError, MissingPackageError
@@ -289,6 +289,35 @@ def test_a_killed_writer_leaves_no_half_file_where_files_grow(monkeypatch: pytes
     assert (folder.read("a"), folder.read("b")) == (b"another", b"first")
 
 
+def test_a_file_system_needs_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("jointnmt.runs.storage.os.link", refused)
+    folder = Folder(str(tmp_path / "new"))
+    assert folder.create("a", b"first") and not folder.create("a", b"second")
+    assert (folder.read("a"), folder.names()) == (b"first", {"a"})
+
+
+@pytest.mark.parametrize(
+    ("machines", "device", "room"),
+    [
+        ([(8, 0), (4, 0)], "auto", (3, 0)),
+        ([(8, 2), (4, 0)], "auto", (2, 1)),
+        ([(4, 8)], "auto", (1, 1)),
+        ([(2, 2)], "auto", (0, 1)),
+        ([(8, 2)], "cpu", (2, 0)),
+    ],
+)
+def test_a_worker_has_its_cores_and_its_gpu(
+    machines: list[tuple[int, int]], device: str, room: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of (cores, GPUs) of each machine, for workers of four cores."""
+    nodes = [{"Alive": True, "Resources": {"CPU": float(cores), "GPU": float(gpus)}} for cores, gpus in machines]
+    monkeypatch.setattr("jointnmt.cluster.session.ray.nodes", lambda: nodes)
+    assert room_for_workers(device, 4) == room
+
+
 @pytest.mark.parametrize("address", ["FOLDER", "memory://folder-of-results"])
 def test_folders_have_whole_files_only(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(address.replace("FOLDER", str(tmp_path / "new")))
@@ -367,6 +396,19 @@ def test_objects_without_the_keys_are_refused(columns: dict[str, str], message: 
     found = InputCorpus.find(str(tmp_path / "in.jsonl"), column="body.de")
     [file] = found.index(10)
     assert found.read(shards_of([file], 10)[0]).texts[1::2] == ["der Hund"] * 3
+
+
+def test_few_of_the_first_rows_need_text(tmp_path: Path) -> None:
+    rows = [{"id": number} for number in range(99)] + [{"id": 99, "text": "der Hund"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert InputCorpus.find(str(tmp_path / "in.jsonl")).index(1000)
+
+
+def test_a_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["der Hund"])] * 2, names=["text", "text"])
+    parquet.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(ConfigurationError, match="has several columns 'text'"):
+        InputCorpus.find(str(tmp_path / "in.parquet")).index(3)
 
 
 def test_lines_that_end_in_cr_alone_are_refused(tmp_path: Path) -> None:

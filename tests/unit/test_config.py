@@ -87,7 +87,7 @@ def test_a_missing_space_before_a_syntax_error_is_told() -> None:
         ({"model__dropout": 2}, "model.dropout: should be less than 1 (given: 2)"),
         ({"model__embed_dim": 15}, "model: embed_dim 15 is not a multiple of num_heads 2"),
         ({"model__embeddings": "all", "segmentation__joint": False}, "model.embeddings 'all' needs segmentation.joint"),
-        ({"training__devices": "many"}, "training.devices: should be 'auto' (given: 'many')"),
+        ({"training__devices": "many"}, "training.devices: should be a whole number or 'auto' (given: 'many')"),
         ({"seed": True}, "not valid. seed should be a number (given: True)"),
         ({"model__dropout": False}, "model: dropout should be a number (given: False)"),
         ({"training__optimizer": {"betas": [False, 0.9]}}, "betas should be a number (given: [False, 0.9])"),

@@ -66,7 +66,6 @@ def test_runs_of_a_system_are_averaged_and_compared_over_seeds(invoke: Invoke) -
         first, second = comparison["systems"]
         assert first["score"] == pytest.approx(statistics.mean(first["runs"]))
         assert first["deviation"] == pytest.approx(statistics.stdev(first["runs"]))
-        assert first["over_seeds"]["value"] == pytest.approx(first["score"])
         assert (first["p_value"], first["difference"]) == (None, None)
         assert second["difference"]["value"] == pytest.approx(second["score"] - first["score"])
         assert second["difference"]["p_value"] < 0.01
@@ -330,9 +329,12 @@ def test_an_empty_line_of_a_further_reference_is_none(invoke: Invoke) -> None:
 def test_the_language_is_that_of_the_references_name(invoke: Invoke) -> None:
     Path("r.zh").write_text("".join(f"我喜欢{word}猫\n" for word in WORDS))
     Path("h").write_text("".join(f"我喜欢{word}狗\n" for word in WORDS))
-    (system,) = json.loads(invoke("--hypothesis", "h", "--reference", "r.zh", "--json").stdout)["systems"]
-    assert "tok:zh" in system["bleu"]["signature"] and "asian:yes" in system["ter"]["signature"]
-    assert system["bleu"]["value"] > 40 and system["ter"]["value"] < 50
+    for name in ("r.zh", "r.zh-CN"):
+        Path("r.zh").rename(name)
+        (system,) = json.loads(invoke("--hypothesis", "h", "--reference", name, "--json").stdout)["systems"]
+        assert "tok:zh" in system["bleu"]["signature"] and "asian:yes" in system["ter"]["signature"]
+        assert system["bleu"]["value"] > 40 and system["ter"]["value"] < 50
+        Path(name).rename("r.zh")
     Path("r.zh").rename("r.txt")  # the code of a language of Papua
     (system,) = json.loads(invoke("--hypothesis", "h", "--reference", "r.txt", "--json").stdout)["systems"]
     assert "tok:13a" in system["bleu"]["signature"] and "asian:no" in system["ter"]["signature"]
@@ -353,7 +355,7 @@ def test_copies_of_a_run_are_named(invoke: Invoke) -> None:
         ("--system a=good0,good0 --reference reference", 2, "good0: given twice"),
         ("--system a=good0 --system a=good1 --reference reference", 2, "a: given twice"),
         ("--system a=good0 --hypothesis good0 --reference reference", 2, "good0: given twice"),
-        ("--system a=good0,nowhere --reference reference", 3, "nowhere"),
+        ("--system a=good0,nowhere --reference reference", 2, "nowhere is neither a RUN nor a file of translations"),
         ("--system a=good0,short --reference reference", 3, "short and reference are not parallel"),
         ("--hypothesis good0 --reference reference --reference short", 3, "short and reference are not parallel"),
     ],

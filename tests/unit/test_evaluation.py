@@ -87,6 +87,10 @@ def test_compound_bleu_counts_the_parts_of_a_compound_and_case() -> None:
     assert corpus_scores(hypotheses, references, "en").compound_bleu is None
     assert corpus_scores(*tokenised, "en", ["compound_bleu"], tokenized=True).compound_bleu.value == score.value
     assert score.signature.endswith("|pre:compounds") and "case:mixed" in score.signature
+    curved = corpus_scores(
+        ["He said “a well-known model” and left."], ['He said "a well-known model" and left.'], "en", ["compound_bleu"]
+    )
+    assert curved.compound_bleu is not None and curved.compound_bleu.value == pytest.approx(100)
 
 
 def test_tokenised_bleu_is_not_smoothed() -> None:

@@ -74,7 +74,7 @@ def test_the_table_has_scores_signatures_and_the_length_ratio(invoke: Invoke) ->
 
 def test_few_sentences_are_not_compared(invoke: Invoke) -> None:
     result = invoke("evaluate", "--hypothesis", "good", "--hypothesis", "bad", "--reference", "reference")
-    assert "3 sentences are too few to compare systems" in result.stderr
+    assert "fewer than 10 sentences are not compared: no p-values (3 here)" in " ".join(result.stderr.split())
     assert "p = " not in result.stdout
 
 
@@ -93,6 +93,15 @@ def test_two_systems_are_compared_with_the_first(invoke: Invoke, texts: Path) ->
     table = invoke("evaluate", *files).stdout
     assert "Paired bootstrap resampling" in table
     assert "p < 0.001*" in table
+
+
+def test_a_missing_run_is_told_before_another_translates(
+    invoke: Invoke, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "load", lambda *_: pytest.fail("a run was loaded"))
+    texts = ["--source", "source", "--reference", "reference"]
+    result = invoke("evaluate", run, "runs/nowhere", *texts)
+    assert result.exit_code == 4 and "runs/nowhere: there is no trained model here" in " ".join(result.stderr.split())
 
 
 def test_a_run_translates_first_and_gives_perplexity(invoke: Invoke, run: Path) -> None:

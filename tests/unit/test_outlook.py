@@ -42,6 +42,18 @@ def outlook(**changes: Any) -> Outlook:
         ({"training": {"max_updates": 99, "schedule": {"warmup_steps": 34}}}, ["warms up for 34", "99 are planned"]),
         ({"training": {"schedule": {"warmup_steps": 5, "zero_at": 14}}}, ["14 are planned"]),
         (
+            {"training": {"max_updates": 90, "schedule": {"warmup_steps": 1, "zero_at": 80}}},
+            ["max_updates is 90", "ends after 80", "zero_at, too"],
+        ),
+        (
+            {"training": {"max_updates": 70, "schedule": {"warmup_steps": 1, "zero_at": 80}}},
+            ["ends after 70", "now 80, to 70"],
+        ),
+        (
+            {"training": {"max_epochs": 5, "schedule": {"warmup_steps": 1, "zero_at": 80}}},
+            ["ends after 70", "now 80, to 70"],
+        ),
+        (
             {"validation": {"patience": 3}, "training": {"schedule": {"warmup_steps": 43}}},
             ["patience is 3", "every 14"],
         ),
@@ -82,6 +94,7 @@ def test_warns_of_what_does_not_fit(changes: dict[str, Any], words: list[str]) -
         {"parameters": 600_000},
         {"vocabulary": 3750},
         {"training": {"schedule": {"warmup_steps": 10**6}}},
+        {"training": {"max_updates": 80, "schedule": {"warmup_steps": 1, "zero_at": 80}}},
     ],
 )
 def test_says_nothing_of_what_fits(changes: dict[str, Any]) -> None:

@@ -263,7 +263,7 @@ def test_given_checkpoints_are_of_the_run_and_each_given_once(run: Path, tmp_pat
     with pytest.raises(ModelError, match=rf"{its}: belongs to another configuration or segmentation than {run}\."):
         choose_checkpoints(run, given=[its])
     with pytest.raises(ConfigurationError, match="given twice"):
-        choose_checkpoints(run, given=[mine, mine])
+        choose_checkpoints(run, given=[mine, mine.parent / "checkpoints" / ".." / mine.name])
 
 
 def test_an_average_made_by_hand_is_not_what_a_training_has_chosen(run: Path) -> None:

@@ -30,6 +30,7 @@ from jointnmt.data.quality.records import is_heading
 from jointnmt.data.quality.report import Finding, QualityReport, TextReport, quality_report
 from jointnmt.data.quality.texts import GivenPair, GivenText, gather_texts
 from jointnmt.errors import ConfigurationError, DataError
+from jointnmt.text.identification import is_other_language
 from support.messy import messy_table, sentence_pairs
 
 PAIRS = sentence_pairs(600)
@@ -810,3 +811,30 @@ def test_a_memory_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
         path.write_text(f'<tmx version="1.4"><header srclang="de"/><body><tu>{unit}</tu></body></tmx>', "utf-8")
         chosen = select_languages(path, ".tmx", None)
         assert [row[2] for row in markup_pairs(path, ".tmx", chosen)] == [word]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("أحب أن أقرأ الكتب في المساء قبل النوم", True),
+        ("我喜欢在晚上睡觉之前读一本好书，这样可以睡得更好。", True),
+        ("Я люблю читать книги вечером перед сном.", True),
+        ("Jeg liker å lese bøker om kvelden før jeg legger meg.", True),
+        ("J'aime lire un livre le soir avant de dormir.", True),
+        ("Ich lese abends gern ein Buch, bevor ich schlafe.", False),
+        ("Tom Jackson, Boston, Massachusetts", False),
+        ("Die Mannschaft aus Rio de Janeiro gewann.", False),
+    ],
+)
+def test_a_sentence_of_another_language_is_found_though_its_relatives_are_alike(text: str, found: bool) -> None:
+    assert is_other_language(text, "de") is found
+
+
+def test_columns_are_named_as_in_the_header(tmp_path: Path) -> None:
+    rows = [("id", "Deutsch", "Englisch", "Kommentar"), *((str(n), a, b, "gut") for n, (a, b) in enumerate(PAIRS[:9]))]
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    (text,) = gather_texts([tmp_path / "a.csv"], ["Englisch", "Deutsch"])
+    assert text.selection is not None and text.selection.fields == ("2", "1")
+    with pytest.raises(ConfigurationError, match=r"--columns a,1: there is no such column.*1: Deutsch; 2: Englisch"):
+        gather_texts([tmp_path / "a.csv"], ["a", "1"])

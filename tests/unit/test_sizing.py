@@ -58,6 +58,12 @@ def test_smaller_corpora_get_smaller_vocabularies_and_more_dropout_and_passes() 
     assert sizes[1] == SIZES[0] and sizes[-1] == SIZES[-1]
 
 
+def test_each_character_may_be_a_piece() -> None:
+    assert size_for(6_000, 90) == size_for(6_000), "an alphabet changes nothing"
+    assert size_for(6_000, 1_100).vocabulary == 1_400
+    assert size_for(10**9, 5_000) == size_for(10**9)
+
+
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda corpus: f"{corpus.pairs}")
 def test_families_have_about_as_many_parameters(corpus: CorpusCounts) -> None:
     """Outside the embeddings, so that comparisons are between families."""

@@ -20,6 +20,12 @@ export interface Line extends Sentence {
   byModel: Map<string, Rendering>;
 }
 
+/** Lines that stand together, and what stands between them and the next one. */
+export interface Part {
+  lines: readonly Line[];
+  after: string;
+}
+
 /** lines: other lines; line: one has another translation by a model; place: another line, model or own text is looked
  * at; models: other models are shown; theme: light or dark. */
 type Event = "lines" | "line" | "place" | "models" | "theme";
@@ -140,16 +146,21 @@ export class App {
     this.emit("lines");
   }
 
-  /** The current line's source, as typed beside a picture; the reader's own translation stays beside it, unless it
-   * becomes several sentences. */
-  async setSource(source: string): Promise<void> {
-    const { line } = this;
+  /** Another source in place of a part, as typed beside a picture; it may be several sentences. The reader's own
+   * translation stays beside a single one. Returns the part that it became, or the old one if it was overtaken. */
+  async setSource(part: Part, source: string): Promise<Part> {
     const change = ++this.changes;
     const [cut] = await this.origin.sentences(this.model, [source]).catch(() => [[source]]);
-    if (change !== this.changes) return;
-    if (cut.length > 1) return this.setText(this.lines.map((each) => (each === line ? source : each.source) + each.after).join(""));
-    const changed = source === line.source ? line : { source, after: line.after, place: null, own: line.own, byModel: new Map() };
-    this.setLines(this.lines.map((each) => (each === line ? changed : each)));
+    if (change !== this.changes) return part;
+    const { lines: old, after } = part;
+    const sentences = placed([source], [cut]);
+    const own = sentences.length === 1 ? old[0].own : "";
+    const found = sentences.map(({ source, after }, place) =>
+      old[place]?.source === source ? Object.assign(old[place], { after }) : { source, after, place: null, own, byModel: new Map() });
+    found.at(-1)!.after += after;
+    const first = this.lines.indexOf(old[0]);
+    this.setLines([...this.lines.slice(0, first), ...found, ...this.lines.slice(first + old.length)]);
+    return { lines: found, after };
   }
 
   look(place: Partial<{ current: number; model: Model; own: string }>): void {

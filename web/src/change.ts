@@ -8,7 +8,7 @@ export interface Change {
   word: string;
   typed: string; // what the field begins with
   language: string;
-  find: () => Promise<Alternative[]>;
+  find: (signal: AbortSignal) => Promise<Alternative[]>;
   prefixOf: (typed: string) => string;
   chosen: (prefix: string) => void;
   closed: () => void;
@@ -31,9 +31,11 @@ export function openChoice(change: Change): void {
   let options: Alternative[] = [];
   let fitting: Alternative[] = []; // what begins as typed
   let active = -1;
+  const asking = new AbortController();
 
   const finish = (prefix?: string): void => {
     close = null;
+    asking.abort();
     document.removeEventListener("pointerdown", outside);
     box.remove();
     change.anchor.removeAttribute("aria-expanded");
@@ -77,7 +79,7 @@ export function openChoice(change: Change): void {
   document.body.append(box);
   place(box, change.anchor);
   field.focus();
-  change.find().then(
+  change.find(asking.signal).then(
     (found) => {
       options = found.filter(({ word }) => word);
       note.textContent = options.length ? "The rest is translated again from there." : "The model has no other word here.";

@@ -103,7 +103,6 @@ class GridView {
       this.measures = measuresOf(found);
       this.cell = null;
       this.strips = [];
-      this.draw();
       this.choose(this.firstCell());
     });
   }

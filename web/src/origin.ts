@@ -5,9 +5,6 @@ import type {
   Alternative, Alternatives, CellAnswer, Comparison, Explorations, Explored, Inspection, Limits, Model, Score, SearchTrace, Translation,
 } from "./types";
 
-/** Something that cannot be had here; the message says why. */
-export class Unavailable extends Error {}
-
 /** A sentence to ask about. */
 export interface Sentence {
   source: string;
@@ -23,7 +20,7 @@ export interface Origin {
   translate(model: Model, lines: Sentence[], ready: Ready, signal: AbortSignal): Promise<void>;
   /** Translate from a beginning on, whose last word is finished. */
   continued(model: Model, line: Sentence, prefix: string, signal: AbortSignal): Promise<Translation>;
-  alternatives(model: Model, line: Sentence, prefix: string): Promise<Alternative[]>;
+  alternatives(model: Model, line: Sentence, prefix: string, signal: AbortSignal): Promise<Alternative[]>;
   inspect(model: Model, line: Sentence, target: string | null, signal: AbortSignal): Promise<Inspection>;
   cell(model: Model, line: Sentence, target: string | null, cell: Cell, signal: AbortSignal): Promise<CellAnswer>;
   /** The search for a translation that has to begin with a prefix; empty: with anything. */
@@ -97,9 +94,9 @@ export class Server implements Origin {
     return { source, source_tokens, translation: candidates[0]?.text ?? prefix, candidates };
   }
 
-  async alternatives(model: Model, { source }: Sentence, prefix: string): Promise<Alternative[]> {
+  async alternatives(model: Model, { source }: Sentence, prefix: string, signal: AbortSignal): Promise<Alternative[]> {
     const body = { model: model.name, source, prefix, count: this.atMost(8) };
-    return (await this.ask<Alternatives>("v1/alternatives", body)).alternatives;
+    return (await this.ask<Alternatives>("v1/alternatives", body, signal)).alternatives;
   }
 
   /** As many translations of a line, or as many as the server gives. */
@@ -211,7 +208,7 @@ async function* linesOf(response: Response): AsyncGenerator<string> {
   if (rest) yield rest;
 }
 
-const NO_MODEL = "To change words, the model is needed: see this page by jointnmt serve.";
+export const NO_MODEL = "To change words, the model is needed: see this page by jointnmt serve.";
 
 const FORMAT = 1; // of documents, as docs/explore.md describes it
 
@@ -235,27 +232,28 @@ export class Carried implements Origin {
   }
 
   async continued(): Promise<Translation> {
-    throw new Unavailable(NO_MODEL);
+    throw new Error(NO_MODEL);
   }
 
   async alternatives(): Promise<Alternative[]> {
-    throw new Unavailable(NO_MODEL);
+    throw new Error(NO_MODEL);
   }
 
   async inspect(model: Model, line: Sentence, target: string | null): Promise<Inspection> {
     const { inspection, target_inspection } = this.of(model, line);
-    const found = target === null || target === inspection?.translation ? inspection : target_inspection;
-    if (!found) throw new Unavailable("This file does not hold the grid of that translation.");
+    const isOwn = target?.trim() === this.sentence(line).target?.trim();
+    const found = target === null || target === inspection?.translation ? inspection : isOwn ? target_inspection : null;
+    if (!found) throw new Error("This file does not hold the grid of that translation.");
     return found;
   }
 
   async cell(): Promise<CellAnswer> {
-    throw new Unavailable("This file does not hold the attention of single cells: it would be too large.");
+    throw new Error("This file does not hold the attention of single cells: it would be too large.");
   }
 
   async search(model: Model, line: Sentence): Promise<SearchTrace> {
     const { search } = this.of(model, line);
-    if (!search) throw new Unavailable("This file does not hold the search for this sentence.");
+    if (!search) throw new Error("This file does not hold the search for this sentence.");
     return search;
   }
 
@@ -263,7 +261,7 @@ export class Carried implements Origin {
     const { score } = this.of(model, line);
     if (score?.target === target) return score;
     const found = (await this.compare([], line)).scores[model.name]?.find((each) => each.target === target);
-    if (!found) throw new Unavailable("To score another text, the model is needed: see this page by jointnmt serve.");
+    if (!found) throw new Error("To score another text, the model is needed: see this page by jointnmt serve.");
     return found;
   }
 
@@ -273,13 +271,13 @@ export class Carried implements Origin {
 
   private sentence({ place }: Sentence) {
     const found = place === null ? undefined : this.document.sentences[place];
-    if (!found) throw new Unavailable("This file does not hold that sentence.");
+    if (!found) throw new Error("This file does not hold that sentence.");
     return found;
   }
 
   private of(model: Model, line: Sentence): Explored {
     const found = this.sentence(line).by_model[model.name];
-    if (!found) throw new Unavailable(`This file does not hold that sentence by ${model.name}.`);
+    if (!found) throw new Error(`This file does not hold that sentence by ${model.name}.`);
     return found;
   }
 }

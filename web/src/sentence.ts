@@ -1,6 +1,6 @@
 // The sentence, the model and the translation that pictures are of.
 
-import type { App } from "./app";
+import type { App, Part } from "./app";
 import { choice, debounced, h, offer } from "./dom";
 
 const PAUSE = 500;
@@ -9,7 +9,9 @@ export function sentenceBar(app: App): HTMLElement {
   const { live } = app.origin;
   const source = h("input", { type: "text", readonly: !live, placeholder: "Type a sentence", spellcheck: "false", dir: "auto" });
   const own = h("input", { type: "text", readonly: !live, placeholder: "optional", spellcheck: "false", dir: "auto" });
-  const typed = debounced(PAUSE, () => void app.setSource(source.value));
+  let part: Part = { lines: [], after: "" }; // what the field's text stands for
+  const typed = debounced(PAUSE, async () => (part = await app.setSource(part, source.value)));
+  source.addEventListener("focus", () => (part = { lines: [app.line], after: app.line.after }));
   const ownTyped = debounced(PAUSE, () => app.look({ own: own.value }));
   for (const [field, { later, now }] of [[source, typed], [own, ownTyped]] as const) {
     field.addEventListener("input", later);

@@ -6,6 +6,7 @@ import { h, isModified, redrawn, say } from "./dom";
 import { actionButton, copy } from "./saving";
 import { spansOf, type Marked } from "./source";
 import { isUnspaced, wordAlignment, wordsOf, type Word } from "./tokens";
+import { NO_MODEL } from "./origin";
 import type { Candidate, Model } from "./types";
 
 interface Row {
@@ -230,12 +231,13 @@ export class TargetText {
   }
 
   private change(line: Line, word: number, typed = ""): void {
+    if (!this.app.origin.live) return say(NO_MODEL); // the hint of the page says it, too
     const { item, words } = this.rows.get(line)!;
     const anchor = item.querySelectorAll<HTMLElement>("[data-word]")[word];
     const text = this.app.textOf(line, this.model);
     openChoice({
       anchor, typed, word: words[word].text, language: this.model.target_language,
-      find: () => this.app.origin.alternatives(this.model, line, text.slice(0, words[word].start).trimEnd()),
+      find: (signal) => this.app.origin.alternatives(this.model, line, text.slice(0, words[word].start).trimEnd(), signal),
       prefixOf: (other) => text.slice(0, words[word].start) + other,
       chosen: (prefix) => {
         this.focusAfter = { line, word: word + 1 };

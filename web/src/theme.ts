@@ -19,20 +19,15 @@ export function theme(): Theme {
 
 /** Set the theme, and again whenever the system's changes. */
 export function followTheme(changed: () => void): (choice: Choice) => void {
-  const apply = (): void => {
-    const choice = chosenTheme();
+  const apply = (choice: Choice): void => {
     document.documentElement.dataset.theme = choice === "auto" ? (system.matches ? "dark" : "light") : choice;
     changed();
   };
-  system.addEventListener("change", apply);
-  apply();
+  system.addEventListener("change", () => apply(chosenTheme()));
+  apply(chosenTheme());
   return (choice) => {
-    store("theme", choice);
-    if (stored("theme") === choice) apply();
-    else {
-      document.documentElement.dataset.theme = choice === "auto" ? (system.matches ? "dark" : "light") : choice;
-      changed();
-    }
+    store("theme", choice); // which not every browser allows
+    apply(choice);
   };
 }
 

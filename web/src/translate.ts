@@ -33,7 +33,6 @@ export function translateView(app: App): HTMLElement {
     renderChips();
     heading.textContent = languageName(app.model.source_language);
     targets = app.shownModels.map((model) => new TargetText(app, model, mark));
-    panes.style.setProperty("--count", String(targets.length + 1));
     panes.replaceChildren(left, ...targets.map(({ element }) => element));
   };
   app.on("models", render);

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jointnmt.evaluation.resampling import two_sided
-from jointnmt.evaluation.significance import FEWEST_COMPARED, SEED
+from jointnmt.evaluation.significance import FEWEST_COMPARED, resampling_seed
 
 SAMPLES = 1000
 """Number of resampled test sets for an interval."""
@@ -34,6 +34,14 @@ class Buckets:
     def find(self, value: int) -> int:
         """The index of a value's bucket, from 0."""
         return bisect_right(self.edges, value)
+
+    def rows(self, values: Sequence[int]) -> list[list[int]]:
+        """For each bucket, the indices of its values; those below the lowest, such as of empty lines, are in none."""
+        found: list[list[int]] = [[] for _ in range(len(self))]
+        for row, value in enumerate(values):
+            if value >= self.lowest:
+                found[self.find(value)].append(row)
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,10 +99,13 @@ def ratios(systems: Mapping[str, RatioTerms], names: Sequence[str]) -> dict[str,
     Args:
         systems: terms of each system for the same sentences.
         names: names of the buckets.
+
+    Raises:
+        ConfigurationError: if SACREBLEU_SEED is not a seed.
     """
     count = len(next(iter(systems.values())).numerators)
     # Counts of each sentence in each text: ones for the original, then the samples, all drawn at once for speed.
-    drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=SAMPLES)
+    drawn = np.random.default_rng(resampling_seed()).multinomial(count, np.full(count, 1 / count), size=SAMPLES)
     weights = np.vstack([np.ones(count), drawn])
     baseline, values = None, {}
     filled = {system: np.count_nonzero(terms.denominators, axis=0) for system, terms in systems.items()}

@@ -70,16 +70,17 @@ def length_ratios(
     Args:
         translations: translations by each system.
         references: one reference for each sentence.
-        source_lengths: source lengths in words.
+        source_lengths: source lengths in words; empty lines, of length 0, are left out.
         count: function that counts the tokens of a text.
         buckets: buckets of source lengths.
     """
-    places = [[buckets.find(length)] for length in source_lengths]
-    wholes = _table([[count(text)] for text in references], places, buckets)
-    shares = {
-        name: RatioTerms(_table([[count(text)] for text in texts], places, buckets), wholes)
-        for name, texts in translations.items()
-    }
+    places = [[buckets.find(length)] if length >= buckets.lowest else [] for length in source_lengths]
+
+    def lengths(texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        return _table([[count(text)] * len(at) for text, at in zip(texts, places, strict=True)], places, buckets)
+
+    wholes = lengths(references)
+    shares = {name: RatioTerms(lengths(texts), wholes) for name, texts in translations.items()}
     systems = ratios(shares, buckets.names)
     title = "Length of translations over length of references"
     return Analysis(
@@ -100,32 +101,23 @@ def scores_by_length(
 
     `metric` is a key of `METRICS`; with `lowercase`, case is ignored. Intervals and p-values are by bootstrap.
     """
-    measure = corpus_metrics(language, [metric], lowercase=lowercase)[metric]
-    systems: dict[str, list[BucketValue]] = {name: [] for name in translations}
-    for bucket, label in enumerate(buckets.names):
-        rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
-        chosen = {name: [texts[row] for row in rows] for name, texts in translations.items()}
-        most = math.inf if metric == "ter" else 100.0
-        for name, value in _scores(label, chosen, [references[row] for row in rows], measure, most).items():
-            systems[name].append(value)
+    measures = corpus_metrics(language, [metric], lowercase=lowercase)
+    compared = list(comparisons_by_length(translations, references, source_lengths, measures, buckets))
+    most = math.inf if metric == "ter" else 100.0
+    systems = {name: [_score(each, name, most) for each in compared] for name in translations}
     title = f"{TITLES[metric]} by length of the source"
     return Analysis(f"{metric}-by-length", title, "words of the source", TITLES[metric], "sentences", systems)
 
 
-def _scores(
-    bucket: str, systems: Mapping[str, Sequence[str]], references: Sequence[str], measure: CorpusMetric, most: float
-) -> dict[str, BucketValue]:
-    """The score of each system's translations of the sentences in a bucket; intervals are cut to 0 to `most`."""
-    size = len(references)
-    if not size:
-        return {name: BucketValue(bucket, 0, None) for name in systems}
-    (scored,) = resample(systems, references, {"": measure}, SAMPLES)
-    values = {}
-    for each in scored.comparison().systems:
-        interval = max(0.0, each.mean - each.half_width), min(most, each.mean + each.half_width)
-        low, high = interval if size > 1 else (None, None)
-        values[each.system] = BucketValue(bucket, size, each.score, low, high, each.p_value)
-    return values
+def _score(compared: LengthComparison, system: str, most: float) -> BucketValue:
+    """The score of a system's translations of the sentences in a bucket; intervals are cut to 0 to `most`."""
+    if not compared.comparisons:
+        return BucketValue(compared.bucket, compared.size, None)
+    (found,) = (each for each in compared.comparisons[0].systems if each.system == system)
+    value = BucketValue(compared.bucket, compared.size, found.score, p_value=found.p_value)
+    if found.half_width is None:
+        return value
+    return replace(value, low=max(0.0, found.mean - found.half_width), high=min(most, found.mean + found.half_width))
 
 
 @dataclass(frozen=True)
@@ -157,14 +149,13 @@ def comparisons_by_length(
     Args:
         systems: translations of each system, or of each of its runs.
         references: one reference per sentence, or several.
-        source_lengths: source lengths in words.
+        source_lengths: source lengths in words; empty lines, of length 0, are left out.
         measures: metrics from `corpus_metrics`.
         buckets: buckets of source lengths.
         samples: number of resampled test sets for a bucket.
         likelihoods: likelihoods as for `resample_likelihoods`, to compare by them too.
     """
-    for bucket, label in enumerate(buckets.names):
-        rows = [row for row, length in enumerate(source_lengths) if buckets.find(length) == bucket]
+    for label, rows in zip(buckets.names, buckets.rows(source_lengths), strict=True):
 
         def chosen(texts: Runs | References, rows: Sequence[int] = rows) -> Sequence[Sequence[str]]:
             return [[each[row] for row in rows] for each in as_several(texts)]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jointnmt.analysis.alignment import align_words, pharaoh, word_numbers
-from jointnmt.cli.lines import check_output, open_output
+from jointnmt.cli.lines import check_output, check_parallel, open_output
 from jointnmt.cli.options import (
     BatchCellsOption,
     DeviceOption,
@@ -41,6 +41,7 @@ def align(
     line.
     """
     check_output(output, [source, target])
+    check_parallel(source, target)
     translator = Translator.load(run, device, precision, batch_cells)
     whole_words = pieces or translator.experiment.segmentation.kind == "word"
     check_sides(str(source), str(target), translator.segmentation.languages)

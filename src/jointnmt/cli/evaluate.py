@@ -198,6 +198,7 @@ def evaluate(
     WMT14 papers since Vaswani et al. 2017: cased, words split at hyphens.
     """
     options, named = metrics.checked(), given.by_name()
+    _check_runs(named)
     _check_lengths(given, sum(len(parts) for _, parts in named), by_length, length_edges)
     _check_output(sentences, named, [*reference, given.source])
     eval_set = _eval_set(given.source, reference)
@@ -243,7 +244,25 @@ def _of_several_runs(given: str) -> tuple[str, list[Given]]:
         raise ConfigurationError(
             f"--system {given}: must be NAME=A,B,... with RUNs or files of translations, as in small=runs/s1,runs/s2."
         )
+    if lost := [path for path, runs in members if len(runs) == 1 and not runs[0].exists()]:
+        raise ConfigurationError(
+            f"--system {given}: {lost[0]} is neither a RUN nor a file of translations. Check the path."
+        )
     return name, [Given(path, len(runs) > 1 or runs[0].is_dir()) for path, runs in members]
+
+
+def _check_runs(systems: Sequence[tuple[str, Sequence[Given]]]) -> None:
+    """Refuse what is no RUN, before any of them translates.
+
+    Raises:
+        ModelError: if it has no trained model.
+    """
+    parts = [part for _, members in systems for part in members]
+    for run in (run for part in parts if (run := part.path if part.translates else part.made_by)):
+        from jointnmt.runs.loading import read_experiment  # imports torch, which files alone do not need
+
+        for each in members_of(run):
+            read_experiment(each)
 
 
 def _check_lengths(given: GivenSystems, runs: int, by_length: bool, edges: Sequence[int] | None) -> None:

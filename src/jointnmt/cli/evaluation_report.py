@@ -156,7 +156,7 @@ def _interval(comparison: Comparison, system: str) -> str:
     result, digits = comparison.of(system), comparison.decimals
     if result is None:
         return ""
-    text = f"{result.mean:.{digits}f} ± {result.half_width:.{digits}f}"
+    text = "" if result.half_width is None else f"{result.mean:.{digits}f} ± {result.half_width:.{digits}f}"
     return text if result.p_value is None else f"{text}\n{_tested(result.p_value)}"
 
 

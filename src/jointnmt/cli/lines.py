@@ -11,7 +11,7 @@ from typing import IO
 
 from jointnmt.compression import compression_of, plain_name
 from jointnmt.data.corpus import lines_of_stream
-from jointnmt.data.lines import lines_or_errors
+from jointnmt.data.lines import lines_or_errors, text_lines
 from jointnmt.errors import ConfigurationError, DataError
 
 logger = logging.getLogger(__name__)
@@ -117,6 +117,21 @@ def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
         raise ConfigurationError(f"{path}: results are not compressed. Name {plain_name(path)}, and compress it after.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Create it first.")
+
+
+def check_parallel(source: Path, target: Path) -> None:
+    """Check before the work that two files have as many lines; those of pipes are counted as they are read.
+
+    Raises:
+        DataError: if one has more, or cannot be read.
+    """
+    if source.is_file() and target.is_file():
+        lines, others = (sum(1 for _ in text_lines(path)) for path in (source, target))
+        if lines != others:
+            raise DataError(
+                f"{source} and {target} are not parallel: {lines} and {others} lines. Line i of one must go with line "
+                "i of the other: check that both are complete."
+            )
 
 
 def check_output_folder(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jointnmt.cli.lines import check_output, open_output
+from jointnmt.cli.lines import check_output, check_parallel, open_output
 from jointnmt.cli.options import (
     BatchCellsOption,
     DeviceOption,
@@ -45,6 +45,7 @@ def score(
     spaces.
     """
     check_output(output, [source, target])
+    check_parallel(source, target)
     translator = Translator.load(members_of(run), device, precision, batch_cells)
     check_sides(str(source), str(target), translator.segmentation.languages)
     scores = translator.score_stream(text_lines(source), text_lines(target), str(source), pieces)

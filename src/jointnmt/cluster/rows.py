@@ -85,7 +85,7 @@ class JsonRows:
 
 
 def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> None:
-    """Refuse a file if most of its first lines have no text under this key, or the first already has the new key.
+    """Refuse a file if none of its first lines has text under this key, or the first already has the new key.
 
     Raises:
         ConfigurationError: naming the keys of the first line.
@@ -93,10 +93,10 @@ def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> N
     read = [each for each in (_object(line, origin) for line in lines) if not isinstance(each, DataError)]
     if read and into in read[0][1]:
         raise ConfigurationError(f"{origin}: already has a key {into!r}. Name another for translations by --into.")
-    if 2 * sum(isinstance(json_value(value, column), str) for _, value in read) < len(read):
+    if read and not any(isinstance(json_value(value, column), str) for _, value in read):
         known = ", ".join(read[0][1])
         raise ConfigurationError(
-            f"{origin}: most of its objects have no text {column!r}. The first one has: {known}. Name one by --column."
+            f"{origin}: its objects have no text {column!r}. The first one has: {known}. Name one by --column."
         )
 
 
@@ -141,6 +141,8 @@ def check_columns(schema: Any, origin: str, column: str, into: str) -> None:
         raise ConfigurationError(
             f"{origin}: has no column {column!r}. It has: {', '.join(schema.names)}. Name one by --column."
         )
+    if schema.names.count(column) > 1:
+        raise ConfigurationError(f"{origin}: has several columns {column!r}. Rename all but one, or name another one.")
     kind = schema.field(column).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):

@@ -121,10 +121,11 @@ def _no_cluster(address: str, error: Exception) -> ConfigurationError:
 
 
 def room_for_workers(device: str, cpus: int) -> tuple[int, int]:
-    """Number of workers with so many cores that fit in a cluster, and GPUs of each: one if there are any, else none.
+    """Number of workers with so many cores that fit in a cluster, and GPUs of each: one if it has any, else none.
 
     An autoscaling cluster may not have room for any yet.
     """
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    gpus = int(sum(each.get("GPU", 0) for each in machines)) if device != "cpu" else 0
-    return gpus or sum(int(each.get("CPU", 0)) // cpus for each in machines), min(gpus, 1)
+    rooms = [int(each.get("CPU", 0)) // cpus for each in machines]
+    gpus = [int(each.get("GPU", 0)) for each in machines] if device != "cpu" else []
+    return (sum(map(min, rooms, gpus)), 1) if any(gpus) else (sum(rooms), 0)

@@ -8,13 +8,17 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.float64]
 
 
+ROUNDING = 1e-9
+"""Relative difference of two numbers that may be due to rounding; ties are frequent with few or alike sentences."""
+
+
 def two_sided(difference: float, resampled: Numbers) -> float:
     """The two-sided p-value of a difference, given the difference of each resampled text.
 
     The share of texts, the original one included, whose difference deviates from the observed one by at least its
     absolute value.
     """
-    as_large = np.abs(resampled - difference) >= abs(difference)
+    as_large = np.abs(resampled - difference) >= abs(difference) * (1 - ROUNDING)
     return float((1 + np.count_nonzero(as_large)) / (1 + len(resampled)))
 
 

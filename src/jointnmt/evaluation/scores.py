@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jointnmt.errors import DataError, MissingPackageError
 from jointnmt.extras import extra
 from jointnmt.text.languages import base_language
-from jointnmt.text.moses import Moses
+from jointnmt.text.moses import Moses, PunctuationNormalizer
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric, Signature
@@ -88,15 +88,16 @@ class CorpusMetric:
     language: str
     moses: Moses | None = None
     """Tokeniser applied before the metric; None: none."""
-    split_compounds: bool = False
-    """Whether a hyphen inside a word is a token by itself."""
+    punctuation: PunctuationNormalizer | None = None
+    """Replaces Unicode punctuation before the tokeniser; a hyphen inside a word is then a token by itself. None: no."""
     _known: dict[tuple[str, ...], Sequence[float]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cached statistics by hypothesis and references, as systems and subsets of a text have many in common."""
 
     def prepare(self, texts: Sequence[str]) -> list[str]:
-        """The texts, tokenised and split at hyphens if the metric needs it."""
-        tokenized = list(texts) if self.moses is None else [self.moses.tokenize(text) for text in texts]
-        return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized] if self.split_compounds else tokenized
+        """The texts, tokenised, and with punctuation replaced and split at hyphens if the metric needs it."""
+        plain = texts if self.punctuation is None else map(self.punctuation.replace_unicode, texts)
+        tokenized = list(plain) if self.moses is None else [self.moses.tokenize(text) for text in plain]
+        return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized] if self.punctuation else tokenized
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Numbers:
         """Sufficient statistics of each sentence, `[sentences, counts]`; the score is a function of their sum."""
@@ -128,7 +129,7 @@ class CorpusMetric:
         """sacrebleu's signature, extended by the preprocessing of the texts."""
         parts = [signature.format()]
         parts += [f"pre:moses-{self.language}-{version('sacremoses')}"] if self.moses else []
-        parts += ["pre:compounds"] if self.split_compounds else []
+        parts += ["pre:unicode-punctuation", "pre:compounds"] if self.punctuation else []
         return "|".join(parts)
 
 
@@ -138,7 +139,9 @@ def corpus_metrics(
     """The metrics, by their keys in `ALL_METRICS`, for texts in `language`, whose region is ignored.
 
     `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text, without smoothing; `compound_bleu` is
-    what `multi-bleu.perl` computes after `a-b` has become `a ##AT##-##AT## b`.
+    what it computes, cased, after replace-unicode-punctuation.perl, tokenisation, and `a-b` has become `a ##AT##-##AT##
+    b`, on both sides; the script of Vaswani et al. replaces punctuation on the side of the translation, for references
+    that have been normalised.
     With `tokenized`, `multi_bleu` and `compound_bleu` do not tokenise the texts again. With `lowercase`, BLEU and chrF
     ignore case; TER and `multi_bleu` always do, `compound_bleu` never. In Chinese and Japanese, which have no spaces
     between words, TER splits characters (tercom's `asian_support`, normalised).
@@ -166,7 +169,9 @@ def corpus_metrics(
             found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language))
         elif key == "compound_bleu":
             bleu = BLEU(tokenize="none", smooth_method="none", force=True)
-            found[key] = CorpusMetric(bleu, language, None if tokenized else Moses(language), split_compounds=True)
+            found[key] = CorpusMetric(
+                bleu, language, None if tokenized else Moses(language), PunctuationNormalizer(language)
+            )
         else:
             raise ValueError(f"there is no metric {key!r}; choose from {', '.join(ALL_METRICS)}")
     return found

@@ -14,7 +14,8 @@ assumed to have the same variance over seeds; one with a single run takes that o
 The variance of sentences is practically known; that of seeds has a degree of freedom for each run but a system's first.
 So the tails of the normal and of Student's distribution are averaged by the shares of both variances, as Cochran (1964)
 averages their quantiles: Satterthwaite's degrees of freedom (1946), estimated from so few runs, are too many if the
-runs happen to be close together.
+runs happen to be close together. Two runs against one leave a single degree of freedom, from which the shares cannot be
+estimated either: there, the tails are Student's alone.
 
 Such runs can also seem to vary less than their sentences alone imply. As seeds can only add uncertainty, p is at least
 that of the bootstrap over sentences, and the interval at least as wide. If 3 runs are compared with 3, 2 or 1 of a
@@ -25,7 +26,6 @@ they dominate; over sentences alone, in 5% and in more than half.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +59,7 @@ class SampledRuns:
 
 @dataclass(frozen=True)
 class SeedEstimate:
-    """A mean score over runs, or a difference of two, with its uncertainty over seeds and sentences."""
+    """A difference of two mean scores over runs, with its uncertainty over seeds and sentences."""
 
     value: float
     half_width: float
@@ -70,33 +70,22 @@ class SeedEstimate:
     """Degrees of freedom of the variance of seeds."""
 
 
-def seed_interval(system: SampledRuns) -> SeedEstimate | None:
-    """The mean of a system's runs with its interval; None for a single run, which says nothing about seeds."""
-    if len(system.scores) < 2:
-        return None
-    return _estimate(system.mean, system.resampled.mean(1), [system], 1 / len(system.scores))
-
-
 def seed_difference(system: SampledRuns, first: SampledRuns) -> SeedEstimate | None:
     """The difference of a system from the first one, over seeds and sentences; None if neither has several runs."""
     if len(system.scores) == len(first.scores) == 1:
         return None
-    resampled = system.resampled.mean(1) - first.resampled.mean(1)
-    runs = 1 / len(system.scores) + 1 / len(first.scores)
-    return _estimate(system.mean - first.mean, resampled, [system, first], runs)
-
-
-def _estimate(value: float, resampled: Numbers, systems: Sequence[SampledRuns], runs: float) -> SeedEstimate:
-    """The estimate of a value; its variance is `runs` times that of seeds for a single run, plus that of sentences."""
-    several = [system for system in systems if len(system.scores) > 1]
-    freedom = sum(len(system.scores) - 1 for system in several)
-    of_seeds = runs * sum(_squares_over_seeds(system) for system in several) / freedom
-    of_both = runs * sum(_squares_over_both(system) for system in several) / freedom
+    value, resampled = system.mean - first.mean, system.resampled.mean(1) - first.resampled.mean(1)
+    several = [each for each in (system, first) if len(each.scores) > 1]
+    freedom = sum(len(each.scores) - 1 for each in several)
+    runs = 1 / len(system.scores) + 1 / len(first.scores)  # times the variance of a single run
+    of_seeds = runs * sum(_squares_over_seeds(each) for each in several) / freedom
+    of_both = runs * sum(_squares_over_both(each) for each in several) / freedom
     of_sentences = max(0.0, float(resampled.var(ddof=1)) - of_both)
     least, p_least = half_width(resampled), two_sided(value, resampled)
     if not of_seeds + of_sentences:  # no variance at all
         return SeedEstimate(value, least, p_least, freedom)
-    spread, share = math.sqrt(of_seeds + of_sentences), of_seeds / (of_seeds + of_sentences)
+    spread = math.sqrt(of_seeds + of_sentences)
+    share = of_seeds / (of_seeds + of_sentences) if freedom > 1 else 1.0
     widest = max(least, spread * quantile(1 - CONFIDENCE, freedom, share))
     return SeedEstimate(value, widest, max(p_least, tails(abs(value) / spread, freedom, share)), freedom)
 

@@ -18,7 +18,7 @@ from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.likelihood import Likelihood
 from jointnmt.evaluation.resampling import Numbers, half_width, two_sided
 from jointnmt.evaluation.scores import CorpusMetric, References, as_several, check_parallel
-from jointnmt.evaluation.seeds import SampledRuns, SeedEstimate, seed_difference, seed_interval
+from jointnmt.evaluation.seeds import SampledRuns, SeedEstimate, seed_difference
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class BootstrapResult:
     """Score on the test set; for several runs, their mean."""
     mean: float
     """Mean over the resampled test sets."""
-    half_width: float
-    """Half the width of the 95% interval around `mean`: over sentences, for these very runs."""
+    half_width: float | None
+    """Half the width of the 95% interval around `mean`: over sentences, for these very runs; None for one sentence."""
     p_value: float | None
     """Two-sided p-value of the difference from the first system, for these very runs; None for the first system, and
     with fewer than `FEWEST_COMPARED` sentences."""
@@ -49,8 +49,6 @@ class BootstrapResult:
     """The score of each run."""
     deviation: float | None = None
     """Standard deviation of the runs; None for a single run."""
-    over_seeds: SeedEstimate | None = None
-    """The score, with its interval over seeds and sentences; None for a single run."""
     difference: SeedEstimate | None = None
     """Difference from the first system, over seeds and sentences, never more certain than over sentences alone; None if
     `p_value` is None or both systems are single runs."""
@@ -90,8 +88,25 @@ class ResampledScores:
         chosen = {name: self.systems[name] for name in names or self.systems}
         first, *others = chosen.items()
         begin = first[1] if self.sentences >= FEWEST_COMPARED else None
-        results = [_result(*first, None), *(_result(*other, begin) for other in others)]
+        results = [self._result(*first, None), *(self._result(*other, begin) for other in others)]
         return Comparison(self.metric, tuple(results), self.signature)
+
+    def _result(self, name: str, system: SampledRuns, first: SampledRuns | None) -> BootstrapResult:
+        """The result of a system; `first`, if given, is the one to compare it with."""
+        means = system.resampled.mean(1)
+        result = BootstrapResult(
+            system=name,
+            score=system.mean,
+            mean=float(means.mean()),
+            half_width=half_width(means) if self.sentences > 1 else None,
+            p_value=None,
+            runs=tuple(map(float, system.scores)),
+            deviation=system.deviation,
+        )
+        if first is None:
+            return result
+        p_value = two_sided(system.mean - first.mean, means - first.resampled.mean(1))
+        return replace(result, p_value=p_value, difference=seed_difference(system, first))
 
 
 def paired_bootstrap(
@@ -127,7 +142,7 @@ def paired_bootstrap(
 def warn_of_few(sentences: int) -> None:
     """Warn if there are too few sentences for p-values."""
     if sentences < FEWEST_COMPARED:
-        logger.warning("%d sentences are too few to compare systems: no p-values", sentences)
+        logger.warning("fewer than %d sentences are not compared: no p-values (%d here)", FEWEST_COMPARED, sentences)
 
 
 def resample(
@@ -215,7 +230,7 @@ class _Resampling:
 
     @classmethod
     def of(cls, sentences: int, samples: int) -> Self:
-        seed = _seed()
+        seed = resampling_seed()
         return cls(seed, np.array(list(_draw(sentences, samples, seed)), np.float64))
 
 
@@ -248,27 +263,12 @@ def _sampled_runs(runs: Sequence[Numbers], score: Callable[[Numbers], float], co
     return SampledRuns(np.array(scores), np.array(resampled).T)
 
 
-def _result(name: str, system: SampledRuns, first: SampledRuns | None) -> BootstrapResult:
-    """The result of a system; `first`, if given, is the one to compare it with."""
-    means = system.resampled.mean(1)
-    result = BootstrapResult(
-        system=name,
-        score=system.mean,
-        mean=float(means.mean()),
-        half_width=half_width(means),
-        p_value=None,
-        runs=tuple(map(float, system.scores)),
-        deviation=system.deviation,
-        over_seeds=seed_interval(system),
-    )
-    if first is None:
-        return result
-    p_value = two_sided(system.mean - first.mean, means - first.resampled.mean(1))
-    return replace(result, p_value=p_value, difference=seed_difference(system, first))
+def resampling_seed() -> int | None:
+    """The seed SACREBLEU_SEED as sacrebleu reads it; None (`none`) draws other texts each time.
 
-
-def _seed() -> int | None:
-    """The seed SACREBLEU_SEED as sacrebleu reads it; None (`none`) draws other texts each time."""
+    Raises:
+        ConfigurationError: if it is not a seed.
+    """
     given = os.environ.get("SACREBLEU_SEED", str(SEED)).lower()
     if given != "none" and not (given.isascii() and given.isdigit()):
         raise ConfigurationError(f"SACREBLEU_SEED is {given!r}; it must be a whole number, 0 or more, or none.")

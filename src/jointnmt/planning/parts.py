@@ -76,8 +76,9 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
     with new_files(paths) as streams:
         files = {part: streams[2 * place : 2 * place + 2] for place, part in enumerate(PARTS)}
         for part, pair in parts.pairs_with_parts(checked):
-            for stream, sentence in zip(files.get(part, ()), pair, strict=part in files):
-                stream.write(sentence + "\n")
+            if part in files:
+                for stream, sentence in zip(files[part], pair, strict=True):
+                    stream.write(sentence + "\n")
     for number, text in enumerate(checked):
         good, left_out = np.flatnonzero(text.good), np.zeros(len(text), bool)
         left_out[good] = parts.assigned[number] == LEFT_OUT
@@ -91,8 +92,9 @@ def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) ->
     return (
         f"There are {pairs['train']:,} sentence pairs to learn from, of {read:,} read{bad}; the other "
         f"{good - pairs['train']:,} are held out for validation and testing, or share a sentence with those. At least "
-        f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. Add text, or write a recipe "
-        f"that begins with a trained model (training.from).{_taken_by_name(checked)}"
+        f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. Add text, or "
+        "fine-tune a trained model (docs/little-text.md; `jointnmt recipes fine-tuning` prints its recipe)."
+        f"{_taken_by_name(checked)}"
     )
 
 

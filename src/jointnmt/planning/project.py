@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import tempfile
 import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
-from jointnmt.files import write_text
+from jointnmt.files import publish, write_text
 from jointnmt.planning.holdout import TRAIN
 from jointnmt.planning.parts import CorpusParts, divide, write_parts
 from jointnmt.planning.recipe import recipe_text
@@ -81,16 +82,17 @@ def write_project(
     good = sum(int(text.good.sum()) for text in checked)
     parts, segmentation, corpus = _divided(checked, directory / DATA, languages, seed)
     too_long = good - sum(int(text.good.sum()) for text in checked)
-    sample = islice(_train_pairs(parts, checked), 0, None, max(1, corpus.pairs // SAMPLE))
+    sample = islice(_train_pairs(parts, checked), 0, None, math.ceil(corpus.pairs / SAMPLE))
     name = directory.resolve().name or "mine"
-    with _empty_after_an_error(directory), tempfile.TemporaryDirectory() as scratch:
+    with _published_at_the_end(directory) as new, tempfile.TemporaryDirectory() as scratch:
+        unpublished = replace(parts, directory=new / DATA)
         write_pairs(sample, (Path(scratch) / "train.source", Path(scratch) / "train.target"))
-        write_parts(parts, checked)
-        write_removed(checked, directory / REMOVED)
-        machine, speed = _measured(name, parts, corpus, segmentation, family, Path(scratch))
+        write_parts(unpublished, checked)
+        write_removed(checked, new / REMOVED)
+        machine, speed = _measured(name, unpublished, corpus, segmentation, family, Path(scratch))
         chosen = plan(corpus, machine, family)
-        write_text(directory / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
-        Experiment.load(directory / RECIPE)  # so that an error shows here, not later
+        write_text(new / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
+        Experiment.load(new / RECIPE)  # so that an error shows here, not later
     rules = chosen.values["validation"]
     translated = min(parts.pairs["valid"], rules["bleu_sentences"])
     validations = chosen.updates // rules["every_updates"] * (speed.validation + translated * speed.translation)
@@ -99,18 +101,22 @@ def write_project(
 
 
 @contextmanager
-def _empty_after_an_error(directory: Path) -> Iterator[None]:
-    """Empty a new folder again if writing to it fails, so that the same command can be repeated."""
-    was_there = directory.exists()
-    is_new = not was_there or not any(directory.iterdir())
+def _published_at_the_end(directory: Path) -> Iterator[Path]:
+    """A folder in `directory` whose files get their places there at the end; after an error, nothing has changed."""
+    made = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".new-", dir=directory))
     try:
-        yield
-    except BaseException:
-        if is_new:
-            shutil.rmtree(directory, ignore_errors=True)
-        if is_new and was_there:
-            directory.mkdir()
-        raise
+        yield new
+        for path in [each for each in new.rglob("*") if each.is_file()]:
+            place = directory / path.relative_to(new)
+            place.parent.mkdir(exist_ok=True)
+            publish(path, place)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):  # not empty: the folders stay
+            for each in made:
+                each.rmdir()
 
 
 def _divided(
@@ -151,14 +157,16 @@ def _is_longer(segmenter: Segmenter, text: str, limit: int) -> bool:
 def _segmented(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
     """A segmentation of the size for this corpus, and its counts in the text."""
     pairs, words = parts.pairs["train"], parts.words
-    config = SegmentationConfig(joint=True, vocabulary_size=size_for(words).vocabulary, split_punctuation=True)
-    text = list(islice(_train_pairs(parts, checked), 0, None, 1 + pairs // MOST_SEGMENTED))
+    text = list(islice(_train_pairs(parts, checked), 0, None, math.ceil(pairs / MOST_SEGMENTED)))
     sides = tuple(list(side) for side in zip(*text, strict=True))
+    characters = len({character for side in sides for sentence in side for character in sentence})
+    size = size_for(words, characters).vocabulary
+    config = SegmentationConfig(joint=True, vocabulary_size=size, split_punctuation=True)
     segmentation = Segmentation.train(config, sides[0], sides[1], *parts.languages)
     sources, targets = segmentation.source.encode_ids_batch(sides[0]), segmentation.target.encode_ids_batch(sides[1])
     pieces = round(sum(map(num_tokens, targets)) * pairs / len(text))
     longest = max(map(num_tokens, (*sources, *targets)))
-    return segmentation, CorpusCounts(pairs, words, pieces, longest)
+    return segmentation, CorpusCounts(pairs, words, pieces, longest, characters)
 
 
 def _train_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:

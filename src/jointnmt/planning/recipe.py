@@ -72,7 +72,8 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
     return {
         "segmentation": [
             f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each",
-            "has to be seen often enough to be learnt. One vocabulary for both sides: names are the same in both.",
+            f"has to be seen often enough to be learnt; but more than its {corpus.characters:,} different characters.",
+            "One vocabulary for both sides: names are the same in both.",
         ],
         "model": [
             "Width and depth by the size of the corpus. Dropout, too: the fewer the sentences, the sooner they are",

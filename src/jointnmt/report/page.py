@@ -138,7 +138,7 @@ def _resampled(comparison: Comparison, system: str) -> tuple[str, ...]:
     result, decimals = comparison.of(system), comparison.decimals
     if result is None:
         return ()
-    interval = f"{result.mean:.{decimals}f} ± {result.half_width:.{decimals}f}"
+    interval = "" if result.half_width is None else f"{result.mean:.{decimals}f} ± {result.half_width:.{decimals}f}"
     if result.p_value is None:
         return (interval,)
     return interval, stated(result.p_value) + star(result.p_value)

@@ -69,7 +69,7 @@ def attention_lines(eval_set: EvalSet, language: str) -> list[int]:
     `language` is that of the sources; words are counted by `num_words`.
     """
     sources = {line: eval_set.sources[line] for line in spread_lines(len(eval_set.sources))}
-    lengths = {line: num_words(text, language) if text.strip() else 0 for line, text in sources.items()}
+    lengths = {line: num_words(text, language) for line, text in sources.items()}
     short = [line for line, length in lengths.items() if 0 < length <= MOST_WORDS]
     long = sorted((line for line in lengths if lengths[line] > MOST_WORDS), key=lambda line: lengths[line])
     return sorted([*short, *long][:PICTURED])

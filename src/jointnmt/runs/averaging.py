@@ -115,7 +115,8 @@ def choose_checkpoints(
 
 
 def _check_given(run: Path, given: Sequence[Path]) -> None:
-    if repeated := [path for number, path in enumerate(given) if path in given[:number]]:
+    files = [path.resolve() for path in given]
+    if repeated := [path for number, path in enumerate(given) if files[number] in files[:number]]:
         raise ConfigurationError(f"{repeated[0]}: is given twice. Give each checkpoint once.")
     bound = {path: values for path in given if is_bound(values := checkpoint.read_values(path))}
     if not bound:

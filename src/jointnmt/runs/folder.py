@@ -53,23 +53,15 @@ def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A path beside `folder` for a new folder, which gets that name at the end, or is deleted after an error.
+    """A new folder to write into, which becomes `folder` at the end, or is deleted after an error.
 
     Raises:
         ConfigurationError: if `folder` exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(f"{folder}: exists and is not empty. Choose another folder, or delete it.")
-    folder = folder.resolve()  # `.` has no name
-    unfinished = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
+    with replacing(folder, ()) as unfinished:
         yield unfinished
-        if folder.exists():
-            folder.rmdir()
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -97,9 +97,20 @@ class Folder:
                 self._put(name, data)
                 return True
             with self._unfinished(name, data) as temporary:
-                os.link(temporary, self._at(name))
-                return True
+                return self._link(temporary, Path(self._at(name)))
         return False
+
+    def _link(self, temporary: Path, path: Path) -> bool:
+        """Give a finished file its name, unless it is taken; returns whether it got it."""
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            if path.exists():
+                return False
+            publish(temporary, path)
+        return True
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists and may be deleted."""

@@ -122,6 +122,21 @@ def check_alignments(
         )
 
 
+def check_alternatives(sentences: Sequence[Sentence], alternatives: int, limits: Limits) -> None:
+    """Refuse scores with too many alternatives, which would block all other requests while they are written.
+
+    Raises:
+        RequestError: naming the limit.
+    """
+    pieces = alternatives * sum(each.target_tokens for each in sentences)
+    if pieces > limits.score_alternatives:
+        raise RequestError(
+            400,
+            f"The scores of {len(sentences)} sentences would have {pieces} alternative pieces; at most "
+            f"{limits.score_alternatives} are returned. Send fewer at once, or ask for fewer alternatives.",
+        )
+
+
 async def to_sentences(
     engine: Engine, sources: Sequence[str], targets: Sequence[str] | None, limits: Limits, scored: bool = False
 ) -> list[Sentence]:

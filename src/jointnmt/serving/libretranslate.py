@@ -50,8 +50,12 @@ class TranslateParameters(Lenient):
     q: str | list[str] = Field(description="a text, or several", min_length=1)
     source: str = Field(description="a language code, or `auto` if only one language is possible", min_length=1)
     target: str = Field(description="a language code", min_length=1)
-    format: Literal["text", "html"] = Field("text", description="`html` keeps tags")
-    alternatives: int = Field(0, ge=0, description="most further translations")
+    format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = Field(
+        "text", description="`html` keeps tags"
+    )
+    alternatives: Annotated[int, BeforeValidator(lambda given: given or 0)] = Field(
+        0, ge=0, description="most further translations"
+    )
     api_key: str | None = Field(None, description="the API key, if the server needs one")
 
 
@@ -136,13 +140,18 @@ async def languages(shared: Shared) -> list[Language]:
 
 @router.post("/detect", openapi_extra=_body(DetectParameters))
 async def detect_language(request: Request, shared: Shared) -> list[Detection]:
-    """The languages that a text may be in, likeliest first; an empty list if none can be identified."""
+    """The languages that a text may be in, likeliest first.
+
+    As clients rely on a first one, a text whose language cannot be identified is said to be in the first model's source
+    language, with a confidence of 0.
+    """
     values = await _values(request)
     shared.admit(request, _text(values.get("api_key")))
     asked = _parse(DetectParameters, values)
     check_texts([asked.q], shared.config.limits)
     found: list[Detected] = await asyncio.to_thread(detect, asked.q)
-    return [Detection(language=language, confidence=sure) for language, sure in found]
+    none = Detected(next(iter(shared.models)).pair[0], 0.0)
+    return [Detection(language=language, confidence=sure) for language, sure in found or [none]]
 
 
 @router.get("/frontend/settings")

@@ -32,6 +32,9 @@ class Limits(TextLimits):
     alignment_weights: int = Field(
         4_000_000, ge=0, description="most weights of alignments in an answer that is not a stream"
     )
+    score_alternatives: int = Field(
+        50_000, ge=0, description="most alternative pieces in an answer of scores: those of each token, together"
+    )
     queued_sentences: int = Field(10_000, ge=1, description="most sentences that wait or are being computed")
     request_seconds: float = Field(
         120.0,

@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from jointnmt.serving.admission import (
+    check_alternatives,
     check_lines,
     check_number,
     check_surrogates,
@@ -133,6 +134,7 @@ async def score(request: Request, asked: ScoreRequest, shared: Shared) -> Scores
 
     async def answer() -> list[ScoredTranslation]:
         sentences = await to_sentences(model.engine, asked.sources, asked.targets, limits, scored=True)
+        check_alternatives(sentences, asked.alternatives, limits)
         return await shared.dispatcher.results(Scoring(model.engine, asked.pieces, asked.alternatives), sentences)
 
     found = await shared.answer(request, answer())

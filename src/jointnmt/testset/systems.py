@@ -271,7 +271,8 @@ def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
 def _target_language(runs: Sequence[SystemRun], eval_set: EvalSet) -> str:
     """The target language of the runs, else the extension of the reference's name, else English."""
     named = language_of_file(eval_set.reference_name)
-    known = named if len(named) == 2 and check_code(named) is None else None  # .txt would be a language code, too
+    # .txt would be a language code, too
+    known = named if len(base_language(named)) == 2 and check_code(named) is None else None
     found = next((run.languages[1] for run in runs if run.languages), None)
     if found is None:
         return known or "en"

@@ -84,8 +84,8 @@ def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
 
 
 def num_words(text: str, language: str) -> int:
-    """Number of words of a text, or of characters in a language without spaces; at least 1."""
-    return max(1, len(text.split()) if has_spaces(language) else len("".join(text.split())))
+    """Number of words of a text, or of characters in a language without spaces."""
+    return len(text.split()) if has_spaces(language) else len("".join(text.split()))
 
 
 def check_sides(source: str, target: str, languages: tuple[str, str]) -> None:

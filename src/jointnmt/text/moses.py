@@ -51,6 +51,10 @@ class PunctuationNormalizer:
         parts[::2] = map(self._normalized, parts[::2])
         return "".join(parts).strip()
 
+    def replace_unicode(self, text: str) -> str:
+        """The text with full-width punctuation and curved quotation marks replaced, of any language."""
+        return str(self._normalizer.replace_unicode_punct(text))
+
     def _normalized(self, part: str) -> str:
         """A normalised part of a text that keeps a space at either end, which separates it from its neighbours."""
         before, after = (" " if end.isspace() else "" for end in (part[:1], part[-1:]))

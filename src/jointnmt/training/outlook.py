@@ -64,7 +64,23 @@ class Outlook:
 
     def warnings(self) -> list[str]:
         """Likely problems of the training, each with what to do."""
-        return [*self._of_warmup(), *self._of_size()]
+        return [*self._of_end(), *self._of_warmup(), *self._of_size()]
+
+    def _of_end(self) -> Iterator[str]:
+        training, updates = self.experiment.training, self.updates
+        zero_at, most = training.schedule.zero_at, training.max_updates
+        if zero_at is None or updates is None:
+            return
+        if most is not None and most > zero_at:
+            yield (
+                f"training.max_updates is {most:,}, but training ends after {zero_at:,} updates, when the learning "
+                "rate reaches zero. To train for longer, set training.schedule.zero_at, too"
+            )
+        if updates < zero_at:
+            yield (
+                f"training ends after {updates:,} updates, before the learning rate reaches zero, which improves "
+                f"translations most at the end. Set training.schedule.zero_at, now {zero_at:,}, to {updates:,}"
+            )
 
     def _of_warmup(self) -> Iterator[str]:
         schedule, patience = self.experiment.training.schedule, self.experiment.validation.patience

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jointnmt.bounded_yaml import shorten
 from jointnmt.data.pairs import json_value
 from jointnmt.errors import ConfigurationError
 from jointnmt.text.invisible import has_surrogate
@@ -89,9 +90,7 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     rows = [row for row in rows if len(row) == columns]
     header = rows[0] if all(map(is_heading, rows[0])) else []
     if wanted is not None:
-        if not all(name.isdecimal() and int(name) < columns for name in wanted):
-            raise ConfigurationError(f"{path}: has columns 0 to {columns - 1}; --columns asks for {','.join(wanted)}.")
-        chosen = [str(int(name)) for name in wanted]
+        chosen = _numbers(path, rows[0], wanted)
         if len(set(chosen)) < len(chosen):
             raise ConfigurationError(f"--columns {','.join(wanted)}: source and target are the same.")
     else:
@@ -109,6 +108,24 @@ def select_columns(path: Path, lines: Sequence[str], wanted: Sequence[str] | Non
     note = f"{path}: {columns} columns; {' and '.join(chosen)} are read, not {', '.join(rest)}" if rest else ""
     languages = [_heading_language(header[int(number)]) if header else None for number in chosen]
     return PairFields((chosen[0], chosen[1]), columns, note, (languages[0], languages[1]))
+
+
+def _numbers(path: Path, first: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The numbers of columns that are named by their numbers, or as in the first line.
+
+    Raises:
+        ConfigurationError: if there is no such column.
+    """
+    numbers = {name.strip(): str(number) for number, name in enumerate(first)}
+    numbers |= {str(number): str(number) for number in range(len(first))}
+    found = [numbers.get(str(int(name)) if name.isdecimal() else name) for name in wanted]
+    if None in found:
+        shown = "; ".join(f"{number}: {shorten(name, 40)}" for number, name in enumerate(first))
+        raise ConfigurationError(
+            f"{path}: --columns {','.join(wanted)}: there is no such column. Give two numbers, or names in the first "
+            f"line, which has {shown}."
+        )
+    return [each for each in found if each is not None]
 
 
 def select_keys(path: Path, lines: Iterable[str], wanted: Sequence[str] | None) -> PairFields:

@@ -62,7 +62,7 @@ def library() -> ctypes.CDLL | None:
     if turned_off():
         return None
     try:
-        return _shipped() or load(build())
+        return load(shipped() or build())
     except ConfigurationError as error:
         logger.warning(
             "No custom CPU kernels, so computing on the CPU is slower. %s (JOINTNMT_NATIVE=0 turns kernels off and "
@@ -72,14 +72,16 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-def _shipped() -> ctypes.CDLL | None:
-    """The kernels that came with the package for this processor; None if there are none, or they cannot be loaded."""
+def shipped() -> Path | None:
+    """The library that came with the package for this processor; None if there is none, or it cannot be loaded."""
     path = prebuilt.find(processor())
     try:
-        return None if path is None else load(path)
+        if path is not None:
+            load(path)
     except ConfigurationError as error:
         logger.warning("%s Kernels compiled on this machine are used instead.", error)
         return None
+    return path
 
 
 def turned_off() -> bool:
