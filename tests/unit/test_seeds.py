@@ -124,7 +124,7 @@ def test_two_runs_and_one_that_happen_to_agree_are_no_evidence() -> None:
     """One degree of freedom: the variance of seeds may be tiny by chance."""
     generator = np.random.default_rng(6)
     found = [compared(planted(generator, runs=(2, 1), seed=LARGE)).p_value for _ in range(2000)]
-    assert np.mean(np.array(found) < 0.05) < 0.06
+    assert np.mean(np.array(found) < 0.05) < 0.045  # 0.06, if the shares of seeds and sentences were estimated
 
 
 def test_ties_of_resampled_texts_survive_rounding() -> None:
