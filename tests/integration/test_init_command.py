@@ -103,6 +103,45 @@ def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_project_may_start_from_a_trained_model(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, folder, start = tmp_path / "mine.tsv", tmp_path / "mine", "package:tatoeba-de-en-transformer"
+    mine.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:200]), encoding="utf-8")
+    assert invoke("init", folder, "--from", mine).exit_code == 3, "too few for a new model"
+    begun = invoke("init", folder, "--from", mine, "--start-from", start)
+    assert begun.exit_code == 0, begun.output
+    assert f"transformer from {start}, 8,000 pieces" in begun.output
+    assert f"jointnmt evaluate {start} {folder / 'run'} --source" in begun.output
+    experiment = Experiment.load(folder / "recipe.yaml")
+    assert experiment.training.start is not None and experiment.training.start.name == start.removeprefix("package:")
+    assert (experiment.data.filters.max_length, experiment.training.schedule.peak_rate) == (128, 0.001)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(experiment.training.start)
+    again = invoke("init", "again", "--from", mine, "--start-from", "model", "--source", "de", "--target", "en")
+    assert again.exit_code == 0, again.output
+    assert Experiment.load(tmp_path / "again" / "recipe.yaml").training.start == experiment.training.start.resolve()
+    for options, code, message in (
+        (["--start-from", start, "--family", "transformer"], 2, "has its own family"),
+        (["--start-from", start, "--source", "en", "--target", "de"], 2, "translates de to en, but your text is en to"),
+        (["--start-from", "nowhere"], 4, "there is no trained model here"),
+    ):
+        refused = invoke("init", "other", "--from", mine, *options)
+        assert refused.exit_code == code and message in " ".join(refused.stderr.split()), refused.stderr
+        assert not Path("other").exists()
+
+
+def test_pieces_that_the_model_to_start_from_does_not_know_are_told(invoke: Invoke, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("".join(f"{a} ☺☻ ☹\t{b} ☺☻ ☹\n" for a, b in PAIRS[:200]), encoding="utf-8")
+    options = ["--start-from", "package:tatoeba-de-en-transformer", "--source", "de", "--target", "en"]
+    begun = invoke("init", tmp_path / "mine", "--from", mine, *options)
+    assert begun.exit_code == 0, begun.output
+    assert "pieces of your text are unknown to package:tatoeba-de-en-transformer" in " ".join(begun.output.split())
+
+
+@pytest.mark.slow
 def test_given_parts_are_taken_and_two_files_belong_together(invoke: Invoke, tmp_path: Path) -> None:
     names = {"corpus": PAIRS[:900], "corpus-test": PAIRS[900:950]}
     for name, pairs in names.items():

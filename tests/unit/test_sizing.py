@@ -90,15 +90,12 @@ def test_updates_follow_from_the_counted_pieces() -> None:
     assert few.updates == pytest.approx(few.size.passes * 60_000 / few.size.update_pieces, rel=0.02)
 
 
-def test_the_fastest_measured_precision_is_taken_and_tells_the_time() -> None:
+def test_the_fastest_measured_precision_is_taken() -> None:
     corpus = CORPORA[1]
-    fast, slow = (plan(corpus, Machine(1, rates=rates)) for rates in ({"bfloat16": 6000.0}, {"float32": 600.0}))
     assert plan(corpus, LAPTOP).values["training"]["precision"] == "bfloat16"
     assert (
         plan(corpus, Machine(1, rates={"float32": 9.0, "bfloat16": 2.0})).values["training"]["precision"] == "float32"
     )
-    assert fast.seconds is not None and slow.seconds == pytest.approx(10 * fast.seconds)
-    assert plan(corpus, Machine(1)).seconds is None
 
 
 def test_updates_do_not_depend_on_the_machine_but_batches_do() -> None:

@@ -45,8 +45,16 @@ def init(
     columns: ColumnsOption = None,
     encoding: EncodingOption = None,
     family: Annotated[
-        Literal["transformer", "reformer-base", "reformer-fast"], typer.Option(help="Model family.")
-    ] = "transformer",
+        Literal["transformer", "reformer-base", "reformer-fast"] | None,
+        typer.Option(help="Model family.", show_default="transformer"),
+    ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Fine-tune this trained model (a RUN, a shared folder or package:NAME) instead of training a new one.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out sample and of the training.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write even if the folder is not empty.")] = False,
 ) -> None:
@@ -62,10 +70,14 @@ def init(
     from jointnmt.data.quality.clean import check_folder
     from jointnmt.data.quality.report import quality_report
     from jointnmt.evaluation.scores import corpus_metrics
+    from jointnmt.planning.approaches import FineTuning, FromScratch
     from jointnmt.planning.project import write_project
 
     if not files:
         raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
+    if start_from is not None and family is not None:
+        raise ConfigurationError("--family is for a new model: the model of --start-from has its own family.")
+    approach = FromScratch(family or "transformer") if start_from is None else FineTuning(start_from)
     check_folder(directory, overwrite)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
     if encoding is None:
@@ -73,8 +85,8 @@ def init(
     codes = _agreed(languages)
     corpus_metrics(codes[1], ["bleu"])  # a missing tokeniser is an error now, not in the training
     typer.echo(quality_report(checked, languages).render())
-    project = write_project(checked, directory, codes, family, seed)
-    for line in _summary(project):
+    project = write_project(checked, directory, codes, approach, seed)
+    for line in _summary(project, start_from):
         typer.echo(line)
 
 
@@ -110,15 +122,20 @@ def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
     return agreed
 
 
-def _summary(project: "Project") -> list[str]:
-    """Lines that say what was written, how long training takes, what to expect, and the next commands."""
-    from jointnmt.planning.expectation import expectation
+def _summary(project: "Project", start: Path | None) -> list[str]:
+    """Lines that say what was written, how long training takes, what to expect, and the next commands.
 
-    parts, plan, directory = project.parts, project.plan, project.directory
+    `start` is the model to start from, if there is one.
+    """
+    from jointnmt.planning.expectation import OF_FINE_TUNING, expectation
+
+    parts, family, directory = project.parts, project.experiment.model.family, project.directory
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.pairs.items())
     left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
     left_out += f"; {project.too_long:,} more are longer than the model takes" if project.too_long else ""
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
+    tuned, systems = ("", "") if start is None else (f" from {start}", f"{shlex.quote(str(start))} ")
+    expected = expectation(project.corpus.pairs, family) if start is None else OF_FINE_TUNING
     rate = project.machine.rates[project.machine.precision]
     recipe, run, source, target = (
         shlex.quote(str(path)) for path in (project.recipe, directory / "run", *parts.paths("test"))
@@ -126,14 +143,14 @@ def _summary(project: "Project") -> list[str]:
     return [
         "",
         f"{parts.directory}: sentence pairs: {counts}{given}{left_out}",
-        f"{project.recipe}: {project.family}, {plan.size.vocabulary:,} pieces, {plan.updates:,} updates",
+        f"{project.recipe}: {family}{tuned}, {project.vocabulary:,} pieces, {project.updates:,} updates",
         f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target "
         "pieces a second, measured)",
-        f"expect: {expectation(project.corpus.pairs, project.family)}.",
+        f"expect: {expected}.",
         "",
         "next:",
         f"  jointnmt train {recipe} --out {run}",
-        f"  jointnmt evaluate {run} --source {source} --reference {target}",
+        f"  jointnmt evaluate {systems}{run} --source {source} --reference {target}",
         f"  jointnmt translate {run} < {source}",
     ]
 

@@ -13,6 +13,9 @@ English, recipes of `jointnmt init`. `docs/own-text.md` has command, seeds and h
 OF_REFORMERS = (
     "This holds for the Transformer: a Reformer scores lower with so little text, by about 2 BLEU at 10,000 pairs"
 )
+OF_FINE_TUNING = (
+    "more than without a trained model if there are few pairs, and text like that of the model (docs/little-text.md)"
+)
 LITTLE = 100_000
 """Pairs below which the note on Reformers is added; with 162,136 pairs, the families are level."""
 

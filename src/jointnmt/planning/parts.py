@@ -15,9 +15,6 @@ from jointnmt.data.quality.texts import CorpusPart
 from jointnmt.errors import DataError
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
 
-FEWEST_PAIRS = 500
-"""Fewest training pairs; with fewer, a model learns nothing."""
-
 PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 
@@ -48,18 +45,20 @@ class CorpusParts:
                 yield part, (" ".join(pair.source.split()), " ".join(pair.target.split()))
 
 
-def divide(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int) -> CorpusParts:
+def divide(
+    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int, fewest_pairs: int
+) -> CorpusParts:
     """Divide the pairs without a problem into parts, for `write_parts` to write into a folder.
 
     Raises:
-        DataError: if there are too few pairs to train on.
+        DataError: if there are fewer than `fewest_pairs` to train on.
         ConfigurationError: if one of the files would overwrite a checked one.
     """
     assigned = _assigned(checked, seed)
     numbers = np.concatenate(list(assigned.values()))
     pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
-    if pairs["train"] < FEWEST_PAIRS:
-        raise DataError(_too_few(pairs, checked))
+    if pairs["train"] < fewest_pairs:
+        raise DataError(_too_few(pairs, checked, fewest_pairs))
     if empty := [text for text in checked if text.text.part != "train" and not pairs[text.text.part]]:
         raise DataError(_none_left(empty[0]))
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
@@ -85,16 +84,15 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
         text.mark(left_out, "overlap")
 
 
-def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText]) -> str:
+def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText], fewest: int) -> str:
     """Message for too few pairs."""
     read, good = sum(map(len, checked)), sum(int(text.good.sum()) for text in checked)
     bad = f"; {read - good:,} have a problem (`jointnmt data check` says which)" if good < read else ""
     return (
         f"There are {pairs['train']:,} sentence pairs to learn from, of {read:,} read{bad}; the other "
         f"{good - pairs['train']:,} are held out for validation and testing, or share a sentence with those. At least "
-        f"{FEWEST_PAIRS:,} are needed, and some thousand for translations that are of use. Add text, or "
-        "fine-tune a trained model (docs/little-text.md; `jointnmt recipes fine-tuning` prints its recipe)."
-        f"{_taken_by_name(checked)}"
+        f"{fewest:,} are needed, and some thousand for translations that are of use. Add text, or "
+        f"start from a trained model (--start-from RUN).{_taken_by_name(checked)}"
     )
 
 

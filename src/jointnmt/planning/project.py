@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,13 +19,11 @@ from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
 from jointnmt.files import publish, write_text
-from jointnmt.planning.holdout import TRAIN
+from jointnmt.planning.approaches import Approach, train_pairs
 from jointnmt.planning.parts import CorpusParts, divide, write_parts
-from jointnmt.planning.recipe import recipe_text
-from jointnmt.planning.sizing import CorpusCounts, Machine, Plan, PlannedFamily, max_length, plan, size_for
+from jointnmt.planning.sizing import CorpusCounts, Machine
 from jointnmt.planning.speed import Speed, measure_speed
 from jointnmt.planning.speed import machine as this_machine
-from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import num_tokens
@@ -34,9 +31,6 @@ from jointnmt.text.special import num_tokens
 logger = logging.getLogger(__name__)
 
 RECIPE, DATA = "recipe.yaml", "data"
-
-MOST_SEGMENTED = 200_000
-"""Most pairs on which pieces are counted, evenly spread over a larger corpus."""
 
 SAMPLE = 4000
 """Number of pairs on which speed is measured."""
@@ -52,14 +46,14 @@ class Project:
     """Number of pairs left out, as they have more pieces than the model takes."""
     corpus: CorpusCounts
     machine: Machine
-    plan: Plan
+    experiment: Experiment
+    """The recipe."""
+    vocabulary: int
+    """Number of target pieces."""
+    updates: int
+    """Most updates of the training."""
     seconds: float
-    """Estimated time of the whole training, validations included, from the measured speed."""
-
-    @property
-    def family(self) -> str:
-        """The family of the model."""
-        return str(self.plan.values["model"]["family"])
+    """Estimated time of all of them, validations included, from the measured speed."""
 
     @property
     def recipe(self) -> Path:
@@ -68,7 +62,7 @@ class Project:
 
 
 def write_project(
-    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], family: PlannedFamily, seed: int
+    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], approach: Approach, seed: int
 ) -> Project:
     """Write the parts of the text and a recipe for it, with the speed of this machine measured.
 
@@ -76,28 +70,27 @@ def write_project(
 
     Raises:
         DataError: if there are too few pairs.
-        ConfigurationError: if a checked file would be overwritten.
+        ConfigurationError: if a checked file would be overwritten, or the approach is for other languages.
+        ModelError: if the model to start from is missing or damaged.
     """
     check_not_read([directory / REMOVED, directory / RECIPE], checked)
+    approach.check_languages(languages)
     good = sum(int(text.good.sum()) for text in checked)
-    parts, segmentation, corpus = _divided(checked, directory / DATA, languages, seed)
+    parts, segmentation, corpus = _divided(checked, directory / DATA, languages, approach, seed)
     too_long = good - sum(int(text.good.sum()) for text in checked)
-    sample = islice(_train_pairs(parts, checked), 0, None, math.ceil(corpus.pairs / SAMPLE))
+    sample = list(islice(train_pairs(parts, checked), 0, None, math.ceil(corpus.pairs / SAMPLE)))
     name = directory.resolve().name or "mine"
-    with _published_at_the_end(directory) as new, tempfile.TemporaryDirectory() as scratch:
+    with _published_at_the_end(directory) as new:
         unpublished = replace(parts, directory=new / DATA)
-        write_pairs(sample, (Path(scratch) / "train.source", Path(scratch) / "train.target"))
         write_parts(unpublished, checked)
         write_removed(checked, new / REMOVED)
-        machine, speed = _measured(name, unpublished, corpus, segmentation, family, Path(scratch))
-        chosen = plan(corpus, machine, family)
-        write_text(new / RECIPE, recipe_text(name, parts, corpus, chosen, machine, seed))
-        Experiment.load(new / RECIPE)  # so that an error shows here, not later
-    rules = chosen.values["validation"]
-    translated = min(parts.pairs["valid"], rules["bleu_sentences"])
-    validations = chosen.updates // rules["every_updates"] * (speed.validation + translated * speed.translation)
-    seconds = (chosen.seconds or 0) + validations
-    return Project(directory, parts, too_long, corpus, machine, chosen, seconds)
+        machine, speed = _measured(unpublished, sample, corpus, segmentation, approach)
+        write_text(new / RECIPE, approach.recipe(name, parts, corpus, machine, seed))
+        experiment = Experiment.load(new / RECIPE)  # so that an error shows here, not later
+    updates = _updates(experiment, corpus)
+    seconds = _seconds(experiment, corpus, updates, machine, speed, parts.pairs["valid"])
+    vocabulary = segmentation.target.vocabulary_size
+    return Project(directory, parts, too_long, corpus, machine, experiment, vocabulary, updates, seconds)
 
 
 @contextmanager
@@ -120,17 +113,18 @@ def _published_at_the_end(directory: Path) -> Iterator[Path]:
 
 
 def _divided(
-    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int
+    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], approach: Approach, seed: int
 ) -> tuple[CorpusParts, Segmentation, CorpusCounts]:
     """The parts, with pairs that are not too long for the recipe's model, a segmentation, and its counts in the text.
 
-    Longer pairs are marked, and the others divided again, until there are none: training learns its pieces from the
+    Longer pairs are marked, and the others divided again, until there are none: training may learn its pieces from the
     written text, so they are learnt from the same text here.
     """
     while True:
-        parts = divide(checked, directory, languages, seed)
-        segmentation, corpus = _segmented(parts, checked)
-        if not _mark_long(checked, segmentation, max_length(corpus)):
+        parts = divide(checked, directory, languages, seed, approach.fewest_pairs)
+        segmentation, corpus = approach.segment(parts, checked)
+        limit = approach.max_length(corpus)
+        if limit is None or not _mark_long(checked, segmentation, limit):
             return parts, segmentation, corpus
 
 
@@ -154,49 +148,50 @@ def _is_longer(segmenter: Segmenter, text: str, limit: int) -> bool:
     return most > limit and num_tokens(segmenter.encode_ids(text)) > limit
 
 
-def _segmented(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
-    """A segmentation of the size for this corpus, and its counts in the text."""
-    pairs, words = parts.pairs["train"], parts.words
-    text = list(islice(_train_pairs(parts, checked), 0, None, math.ceil(pairs / MOST_SEGMENTED)))
-    sides = tuple(list(side) for side in zip(*text, strict=True))
-    characters = len({character for side in sides for sentence in side for character in sentence})
-    size = size_for(words, characters).vocabulary
-    config = SegmentationConfig(joint=True, vocabulary_size=size, split_punctuation=True)
-    segmentation = Segmentation.train(config, sides[0], sides[1], *parts.languages)
-    sources, targets = segmentation.source.encode_ids_batch(sides[0]), segmentation.target.encode_ids_batch(sides[1])
-    pieces = round(sum(map(num_tokens, targets)) * pairs / len(text))
-    longest = max(map(num_tokens, (*sources, *targets)))
-    return segmentation, CorpusCounts(pairs, words, pieces, longest, characters)
-
-
-def _train_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
-    return (pair for part, pair in parts.pairs_with_parts(checked) if part == TRAIN)
-
-
 def _measured(
-    name: str,
     parts: CorpusParts,
+    sample: Sequence[tuple[str, str]],
     corpus: CorpusCounts,
     segmentation: Segmentation,
-    family: PlannedFamily,
-    scratch: Path,
+    approach: Approach,
 ) -> tuple[Machine, Speed]:
-    """This machine with the rates of the planned model, and the measured speed of validation.
-
-    `scratch` has a sample of the training text.
-    """
+    """This machine with the rates of the planned model on pairs of the training text, and its speed of validation."""
     logger.info("measuring how fast this machine trains a model of this size")
-    here = this_machine()
-    values: dict[str, Any] = dict(plan(corpus, here, family).values)
-    source, target = parts.paths("valid")
-    values["data"] = {
-        "root": str(scratch),
-        "source_language": parts.languages[0],
-        "target_language": parts.languages[1],
-        "train": [{"source": "train.source", "target": "train.target"}],
-        "validation": [{"source": str(source.resolve()), "target": str(target.resolve())}],
-        "filters": {"max_length": values["model"]["max_length"]},
-    }
-    experiment = Experiment.parse({"name": name, **values}, origin="the planned recipe")
-    speed = measure_speed(experiment, segmentation, scratch / "cache")
+    here, (source, target) = this_machine(), parts.paths("valid")
+    with tempfile.TemporaryDirectory() as scratch:
+        write_pairs(sample, (Path(scratch) / "train.source", Path(scratch) / "train.target"))
+        data = {
+            "root": scratch,
+            "source_language": parts.languages[0],
+            "target_language": parts.languages[1],
+            "train": [{"source": "train.source", "target": "train.target"}],
+            "validation": [{"source": str(source.resolve()), "target": str(target.resolve())}],
+            "filters": {"max_length": approach.max_length(corpus)},
+        }
+        experiment = Experiment.load({"name": "speed", "data": data, **approach.values(corpus, here)})
+        speed = measure_speed(experiment, segmentation, Path(scratch) / "cache")
     return replace(here, rates=speed.rates), speed
+
+
+def _updates(experiment: Experiment, corpus: CorpusCounts) -> int:
+    """Most updates of a training on this text."""
+    epochs = experiment.training.max_epochs
+    end = experiment.training.planned_end(None if epochs is None else epochs * _epoch(experiment, corpus))
+    assert end is not None  # as all approaches say when to end
+    return end
+
+
+def _epoch(experiment: Experiment, corpus: CorpusCounts) -> int:
+    return math.ceil(corpus.pieces / experiment.batches.update_tokens)
+
+
+def _seconds(
+    experiment: Experiment, corpus: CorpusCounts, updates: int, machine: Machine, speed: Speed, valid: int
+) -> float:
+    """Estimated time of so many updates, and of the validations, on text of `valid` pairs, in between."""
+    rules = experiment.validation
+    validations = updates // (rules.every_updates or rules.every_epochs * _epoch(experiment, corpus))
+    measured = validations // rules.bleu_every if rules.bleu_every else 0
+    translated = measured * min(valid, rules.bleu_sentences or valid)
+    training = updates * experiment.batches.update_tokens / machine.rates[machine.precision]
+    return training + validations * speed.validation + translated * speed.translation

@@ -10,12 +10,38 @@ from typing import Any
 from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
+from jointnmt.shipped import OF_PACKAGE
 
 
 def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan, machine: Machine, seed: int) -> str:
     """A recipe, ready for `jointnmt train`."""
     sections = {section: _section(section, plan.values[section]) for section in plan.values}
     why = _reasons(corpus, plan, machine)
+    lines = _head(name, parts, corpus, plan.values["model"]["max_length"], seed)
+    for section, text in sections.items():
+        lines += ["", *(f"# {line}" for line in why[section]), text]
+    return "\n".join(lines) + "\n"
+
+
+def tuning_text(
+    name: str, parts: CorpusParts, corpus: CorpusCounts, start: str, max_length: int | None, seed: int
+) -> str:
+    """A recipe for fine-tuning the model `start`, an absolute path or `package:NAME`."""
+    lines = _head(name, parts, corpus, max_length, seed)
+    lines += [
+        "",
+        "# `jointnmt recipes fine-tuning` prints all other settings; what is said here replaces them.",
+        "extends: package:fine-tuning",
+        "",
+        "# Sizes and segmentation are those of this model, which is needed until training has begun.",
+        "training:",
+        f"  from: {start if start.startswith(OF_PACKAGE) else _scalar(start)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, parts: CorpusParts, corpus: CorpusCounts, max_length: int | None, seed: int) -> list[str]:
+    """Lines that name the project and its text."""
     source, target = parts.languages
     lines = [
         f"# {source} to {target}, {corpus.pairs:,} sentence pairs. Written by `jointnmt init`; yours to change.",
@@ -29,12 +55,14 @@ def recipe_text(name: str, parts: CorpusParts, corpus: CorpusCounts, plan: Plan,
         f"  target_language: {_scalar(target)}",
         f"  train: [{_files(parts, 'train')}]",
         f"  validation: [{_files(parts, 'valid')}]",
-        "  # Training pairs that are longer than what the model takes are left out, and counted.",
-        f"  filters: {{max_length: {plan.values['model']['max_length']}}}",
     ]
-    for section, text in sections.items():
-        lines += ["", *(f"# {line}" for line in why[section]), text]
-    return "\n".join(lines) + "\n"
+    if max_length is None:
+        return lines
+    return [
+        *lines,
+        "  # Training pairs that are longer than what the model takes are left out, and counted.",
+        f"  filters: {{max_length: {max_length}}}",
+    ]
 
 
 def _files(parts: CorpusParts, part: str) -> str:

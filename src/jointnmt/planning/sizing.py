@@ -128,8 +128,6 @@ class Plan:
     warmup: int
     values: Mapping[str, Any]
     """The recipe, except its name and its data."""
-    seconds: float | None
-    """Time of the updates by the measured rate; None: not measured."""
 
     @property
     def pieces(self) -> int:
@@ -142,7 +140,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
 
     Args:
         corpus: counts of the training text alone, without held-out text.
-        machine: determines precision and batches, and by its measured rates the time.
+        machine: determines precision and batches.
         family: family of the model. The Transformer is the default: with 160,000 pairs it reached BLEU 48.0,
             Reformer-fast 47.6 in two to five times the time (docs/results.md).
 
@@ -175,9 +173,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
         },
         "search": {"beam_size": 5, "length_penalty": 1.0},
     }
-    rate = machine.rates.get(machine.precision)
-    seconds = None if not rate else updates * size.update_pieces / rate
-    return Plan(size, updates, warmup, values, seconds)
+    return Plan(size, updates, warmup, values)
 
 
 def max_length(corpus: CorpusCounts) -> int:

@@ -1,0 +1,162 @@
+"""How the model of a project is trained: from scratch, at a size that suits the text, or from a trained model."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from jointnmt.data.quality.check import CheckedText
+from jointnmt.errors import ConfigurationError
+from jointnmt.planning.holdout import TRAIN
+from jointnmt.planning.parts import CorpusParts
+from jointnmt.planning.recipe import recipe_text, tuning_text
+from jointnmt.planning.sizing import CorpusCounts, Machine, PlannedFamily, max_length, plan, size_for
+from jointnmt.runs.directory import RunDirectory
+from jointnmt.runs.loading import read_experiment
+from jointnmt.shipped import is_shipped, locate_run
+from jointnmt.text.config import SegmentationConfig
+from jointnmt.text.languages import base_language
+from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.special import num_tokens, unk_id
+
+logger = logging.getLogger(__name__)
+
+MOST_SEGMENTED = 200_000
+"""Most pairs on which pieces are counted, evenly spread over a larger corpus."""
+
+MANY_UNKNOWN = 0.002
+"""Share of unknown pieces in a text from which on there is a warning."""
+
+
+class Approach(Protocol):
+    """How the model of a project is trained."""
+
+    fewest_pairs: ClassVar[int]
+    """Fewest training pairs."""
+
+    def check_languages(self, languages: tuple[str, str]) -> None:
+        """Refuse a text in these languages, source and target, if it cannot be learnt.
+
+        Raises:
+            ConfigurationError: saying why.
+        """
+
+    def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
+        """A segmentation for the training text, and the text's counts by it."""
+
+    def max_length(self, corpus: CorpusCounts) -> int | None:
+        """Most pieces of a sentence that the model takes, end mark included; None: any number."""
+
+    def values(self, corpus: CorpusCounts, machine: Machine) -> Mapping[str, Any]:
+        """The recipe, except its name and its data."""
+
+    def recipe(self, name: str, parts: CorpusParts, corpus: CorpusCounts, machine: Machine, seed: int) -> str:
+        """The recipe as commented YAML."""
+
+
+@dataclass(frozen=True)
+class FromScratch:
+    """A new model of a size that suits the text."""
+
+    family: PlannedFamily
+    fewest_pairs: ClassVar[int] = 500
+    """With fewer, a model learns nothing."""
+
+    def check_languages(self, languages: tuple[str, str]) -> None:
+        """Every language can be learnt."""
+
+    def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
+        """A segmentation learnt from the text, of the size for this corpus, and its counts."""
+        sources, targets = _sides(parts, checked)
+        characters = len({character for sentence in chain(sources, targets) for character in sentence})
+        size = size_for(parts.words, characters).vocabulary
+        config = SegmentationConfig(joint=True, vocabulary_size=size, split_punctuation=True)
+        segmentation = Segmentation.train(config, sources, targets, *parts.languages)
+        return segmentation, _counts(parts, segmentation, sources, targets, characters)[0]
+
+    def max_length(self, corpus: CorpusCounts) -> int | None:
+        """Some more than the training text has."""
+        return max_length(corpus)
+
+    def values(self, corpus: CorpusCounts, machine: Machine) -> Mapping[str, Any]:
+        """The plan's values."""
+        return plan(corpus, machine, self.family).values
+
+    def recipe(self, name: str, parts: CorpusParts, corpus: CorpusCounts, machine: Machine, seed: int) -> str:
+        """The plan's recipe, with a comment on each value."""
+        return recipe_text(name, parts, corpus, plan(corpus, machine, self.family), machine, seed)
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Some more training of a trained model, with its sizes and its segmentation."""
+
+    start: Path
+    """RUN of the model, a shared folder, or `package:NAME`."""
+    fewest_pairs: ClassVar[int] = 100
+
+    def check_languages(self, languages: tuple[str, str]) -> None:
+        """The model's languages have to be those of the text, whatever their regions."""
+        data = read_experiment(locate_run(self.start)).data
+        known = data.source_language, data.target_language
+        if tuple(map(base_language, known)) != tuple(map(base_language, languages)):
+            raise ConfigurationError(
+                f"--start-from {self.start}: translates {known[0]} to {known[1]}, but your text is {languages[0]} to "
+                f"{languages[1]}. Name another model, or other languages (--source, --target)."
+            )
+
+    def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
+        """The model's segmentation, and its counts in the text."""
+        segmentation = Segmentation.load(RunDirectory(locate_run(self.start)).segmentation)
+        corpus, unknown = _counts(parts, segmentation, *_sides(parts, checked))
+        if unknown > MANY_UNKNOWN:
+            logger.warning(
+                "%.1f%% of the pieces of your text are unknown to %s, which never saw those characters: it neither "
+                "reads nor writes them",
+                100 * unknown,
+                self.start,
+            )
+        return segmentation, corpus
+
+    def max_length(self, corpus: CorpusCounts) -> int | None:
+        """As many as the model takes."""
+        return read_experiment(locate_run(self.start)).model.max_length
+
+    def values(self, corpus: CorpusCounts, machine: Machine) -> Mapping[str, Any]:
+        """The model; `package:fine-tuning` has everything else."""
+        return {"extends": "package:fine-tuning", "training": {"from": str(locate_run(self.start).resolve())}}
+
+    def recipe(self, name: str, parts: CorpusParts, corpus: CorpusCounts, machine: Machine, seed: int) -> str:
+        """A short recipe, which names the model."""
+        start = str(self.start if is_shipped(self.start) else self.start.resolve())
+        return tuning_text(name, parts, corpus, start, self.max_length(corpus), seed)
+
+
+def train_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
+    """The pairs of the training text."""
+    return (pair for part, pair in parts.pairs_with_parts(checked) if part == TRAIN)
+
+
+def _sides(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[list[str], list[str]]:
+    """Sources and targets of the training text, or of a sample of it."""
+    text = list(islice(train_pairs(parts, checked), 0, None, math.ceil(parts.pairs["train"] / MOST_SEGMENTED)))
+    return [source for source, _ in text], [target for _, target in text]
+
+
+def _counts(
+    parts: CorpusParts, segmentation: Segmentation, sources: list[str], targets: list[str], characters: int = 0
+) -> tuple[CorpusCounts, float]:
+    """Counts of the training text, given these sides of it or of a sample, and their share of unknown pieces."""
+    source_ids, target_ids = (
+        side.encode_ids_batch(texts) for side, texts in ((segmentation.source, sources), (segmentation.target, targets))
+    )
+    pieces = round(sum(map(num_tokens, target_ids)) * parts.pairs["train"] / len(target_ids))
+    longest = max(map(num_tokens, (*source_ids, *target_ids)))
+    unknown = sum(ids.count(unk_id) for ids in (*source_ids, *target_ids))
+    total = sum(map(len, (*source_ids, *target_ids)))
+    return CorpusCounts(parts.pairs["train"], parts.words, pieces, longest, characters), unknown / max(total, 1)
