@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,6 @@ from starlette.testclient import TestClient
 
 from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
-from jointnmt.serving.arrays import unpacked
 from jointnmt.translator import compare, next_words, trace_search
 from support.serving import application, post, write_models
 
@@ -40,6 +40,14 @@ def translators(runs: dict[str, Path]) -> dict[str, Translator]:
 
 def ask(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
     return post(client, path, status, **{"source": SOURCE, **values})
+
+
+def unpacked(values: dict[str, Any]) -> np.ndarray:
+    """The array of packed values, as docs/serving.md describes them."""
+    data = base64.b64decode(values["data"])
+    if values["dtype"] == "float32":
+        return np.frombuffer(data, "<f4").reshape(values["shape"])
+    return np.frombuffer(data, "<u2").reshape(values["shape"]).astype(np.float32) / np.float32(65535)
 
 
 def arrays(values: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -24,11 +24,3 @@ def packed(array: Float[np.ndarray, "*_"], packing: Packing = "float32") -> dict
         "dtype": packing,
         "data": base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii"),
     }
-
-
-def unpacked(values: dict[str, Any]) -> Float[np.ndarray, "*_"]:
-    """The array of packed values."""
-    data = base64.b64decode(values["data"])
-    if values["dtype"] == "float32":
-        return np.frombuffer(data, "<f4").reshape(values["shape"])
-    return np.frombuffer(data, "<u2").reshape(values["shape"]).astype(np.float32) / np.float32(LARGEST)

@@ -43,8 +43,7 @@ logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).parent / "csrc" / "kernels.cpp"
 """The source file, which includes the headers beside it."""
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
-THREADS = "-fopenmp"
+FLAGS = (*prebuilt.FLAGS, "-march=native")
 AMX = ("amx_tile", "amx_bf16", "amx_int8")
 ASK_FOR_AMX = (158, 0x1023, 18)
 """System call on x86-64 Linux: arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA."""
@@ -325,7 +324,7 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
     logger.info("Compiling the CPU kernels with %s, once for this machine.", toolchain.compiler)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         built = Path(folder) / "kernels.so"
-        for threads in ([THREADS], []):  # some compilers lack OpenMP: the kernels then use one thread
+        for threads in ([prebuilt.THREADS], []):  # some compilers lack OpenMP: the kernels then use one thread
             command = [toolchain.compiler, *toolchain.flags, *threads, str(SOURCE), "-o", str(built)]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=600)
@@ -337,7 +336,7 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
                         "The C++ compiler %s has no OpenMP (%s), so the kernels use one thread. With it installed, run "
                         "jointnmt kernels build --force.",
                         toolchain.compiler,
-                        THREADS,
+                        prebuilt.THREADS,
                     )
                 built.chmod(0o700)  # whatever the umask
                 digest = hashlib.sha256(built.read_bytes()).hexdigest()

@@ -19,8 +19,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "prebuilt"
 SOURCES = Path(__file__).parent / "csrc"
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenmp")
-"""Flags as in `build`, with THREADS and without -march; libgomp is PyTorch's."""
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-shared", "-fPIC")
+"""Flags of every library, besides those of its processor and of threads."""
+THREADS = "-fopenmp"
+"""Flag of threads; libgomp is PyTorch's."""
 AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
@@ -90,7 +92,7 @@ def build_all(kinds: Sequence[Kind] = KINDS, compiler: str = "c++") -> None:
     FOLDER.mkdir(exist_ok=True)
     for kind in kinds:
         source = str(SOURCES / "kernels.cpp")
-        subprocess.run([compiler, *FLAGS, *kind.flags, source, "-o", str(kind.path)], check=True)
+        subprocess.run([compiler, *FLAGS, THREADS, *kind.flags, source, "-o", str(kind.path)], check=True)
 
 
 if __name__ == "__main__":
