@@ -119,13 +119,19 @@ def test_a_project_may_start_from_a_trained_model(
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(experiment.training.start)
+    (tmp_path / "bare").mkdir()
+    for part in ("experiment.yaml", "segmentation"):
+        (tmp_path / "bare" / part).symlink_to(experiment.training.start / part)
     again = invoke("init", "again", "--from", mine, "--start-from", "model", "--source", "de", "--target", "en")
     assert again.exit_code == 0, again.output
     assert Experiment.load(tmp_path / "again" / "recipe.yaml").training.start == experiment.training.start.resolve()
+    region = invoke("init", "region", "--from", mine, "--start-from", start, "--source", "de-AT", "--target", "en")
+    assert region.exit_code == 0 and Path("region/data/train.de").is_file(), region.output
     for options, code, message in (
         (["--start-from", start, "--family", "transformer"], 2, "has its own family"),
         (["--start-from", start, "--source", "en", "--target", "de"], 2, "translates de to en, but your text is en to"),
         (["--start-from", "nowhere"], 4, "there is no trained model here"),
+        (["--start-from", "bare"], 4, "has no weights"),
     ):
         refused = invoke("init", "other", "--from", mine, *options)
         assert refused.exit_code == code and message in " ".join(refused.stderr.split()), refused.stderr

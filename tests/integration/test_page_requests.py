@@ -327,6 +327,30 @@ def test_two_sentences_beside_a_picture_may_be_typed_on(page: Page) -> None:
     assert source_field(page).input_value() == "Hund sieht . Katze hört\nder Hund"
 
 
+def test_a_sentence_beside_a_picture_is_replaced_whatever_was_asked_before(page: Page) -> None:
+    fill(page, SOURCE, "der Hund")
+    show(page, "Grid")
+    field = page.get_by_label("Sentence", exact=True)
+    held = Held(page, "**/v1/sentences")
+    field.fill("Hund sieht . Katze")
+    held.wait()
+    field.fill("Hund sieht")  # nothing to ask about: it is answered first
+    expect(page.get_by_text("1 of 2")).to_be_visible()
+    page.wait_for_timeout(700)
+    held.release()
+    page.wait_for_timeout(300)
+    field.press("End")
+    field.press_sequentially(" . die Katze")
+    expect(page.get_by_text("1 of 3")).to_be_visible()
+    page.get_by_role("button", name="Next sentence").click()
+    page.get_by_role("button", name="Sentence before").click()
+    field.press("End")
+    field.press_sequentially(" hört")
+    page.get_by_role("tab", name="Translate").click()
+    settled(page)
+    assert source_field(page).input_value() == "Hund sieht . hört die Katze\nder Hund"
+
+
 def test_the_focus_stays_where_it_is(page: Page) -> None:
     fill(page, SOURCE, "", "der Hund")
     first = page.get_by_label("Translation by grid").get_by_role("radio").first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from starlette.testclient import TestClient
 from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
 from jointnmt.translator import compare, next_words, trace_search
-from support.serving import application, post, write_models
+from support.serving import application, post, unpacked, write_models
 
 SOURCE, TARGET = "der Hund sieht die Katze .", "the dog sees"
 ROUTES = ("/v1/inspect", "/v1/inspect/cell", "/v1/search", "/v1/alternatives", "/v1/compare")
@@ -40,14 +39,6 @@ def translators(runs: dict[str, Path]) -> dict[str, Translator]:
 
 def ask(client: TestClient, path: str, status: int = 200, **values: Any) -> Any:
     return post(client, path, status, **{"source": SOURCE, **values})
-
-
-def unpacked(values: dict[str, Any]) -> np.ndarray:
-    """The array of packed values, as docs/serving.md describes them."""
-    data = base64.b64decode(values["data"])
-    if values["dtype"] == "float32":
-        return np.frombuffer(data, "<f4").reshape(values["shape"])
-    return np.frombuffer(data, "<u2").reshape(values["shape"]).astype(np.float32) / np.float32(65535)
 
 
 def arrays(values: dict[str, Any]) -> dict[str, np.ndarray]:

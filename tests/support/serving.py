@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import uvicorn
 from starlette.testclient import TestClient
@@ -218,3 +220,11 @@ def exchange(port: int, *parts: bytes, pause: float = 0.0, seconds: float = 20) 
         except (TimeoutError, ConnectionError):
             pass
     return received
+
+
+def unpacked(values: dict[str, Any]) -> np.ndarray:
+    """The array of packed values, as docs/serving.md describes them."""
+    data = base64.b64decode(values["data"])
+    if values["dtype"] == "float32":
+        return np.frombuffer(data, "<f4").reshape(values["shape"])
+    return np.frombuffer(data, "<u2").reshape(values["shape"]).astype(np.float32) / np.float32(65535)

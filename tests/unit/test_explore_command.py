@@ -11,9 +11,8 @@ from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
 from jointnmt.serving import exploration
-from jointnmt.serving.arrays import unpacked
 from jointnmt.translator import Translator
-from support.serving import write_model
+from support.serving import unpacked, write_model
 
 pytestmark = pytest.mark.slow
 

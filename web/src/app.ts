@@ -147,16 +147,17 @@ export class App {
   }
 
   /** Another source in place of a part, as typed beside a picture; it may be several sentences. The reader's own
-   * translation stays beside a single one. Returns the part that it became, or the old one if it was overtaken. */
-  async setSource(part: Part, source: string): Promise<Part> {
+   * translation stays beside a single one. Returns the part that it became; null if the text has changed meanwhile. */
+  async setSource(part: Part, source: string): Promise<Part | null> {
     const change = ++this.changes;
     const [cut] = await this.origin.sentences(this.model, [source]).catch(() => [[source]]);
-    if (change !== this.changes) return part;
-    const { lines: old, after } = part;
+    if (change !== this.changes) return null;
+    const isThere = part.lines.length && part.lines.every((line) => this.lines.includes(line));
+    const { lines: old, after } = isThere ? part : partOf(this.line);
     const sentences = placed([source], [cut]);
     const own = sentences.length === 1 ? old[0].own : "";
     const found = sentences.map(({ source, after }, place) =>
-      old[place]?.source === source ? Object.assign(old[place], { after }) : { source, after, place: null, own, byModel: new Map() });
+      old[place]?.source === source ? Object.assign(old[place], { after, own }) : { source, after, place: null, own, byModel: new Map() });
     found.at(-1)!.after += after;
     const first = this.lines.indexOf(old[0]);
     this.setLines([...this.lines.slice(0, first), ...found, ...this.lines.slice(first + old.length)]);
@@ -254,6 +255,10 @@ function placed(lines: readonly string[], cut: readonly string[][]): { source: s
     if (number < lines.length - 1) found.at(-1)!.after += "\n";
     return found;
   });
+}
+
+export function partOf(line: Line): Part {
+  return { lines: [line], after: line.after };
 }
 
 /** Whether all lines of a request are still there. */

@@ -1,6 +1,6 @@
 // The sentence, the model and the translation that pictures are of.
 
-import type { App, Part } from "./app";
+import { partOf, type App } from "./app";
 import { choice, debounced, h, offer } from "./dom";
 
 const PAUSE = 500;
@@ -9,9 +9,11 @@ export function sentenceBar(app: App): HTMLElement {
   const { live } = app.origin;
   const source = h("input", { type: "text", readonly: !live, placeholder: "Type a sentence", spellcheck: "false", dir: "auto" });
   const own = h("input", { type: "text", readonly: !live, placeholder: "optional", spellcheck: "false", dir: "auto" });
-  let part: Part = { lines: [], after: "" }; // what the field's text stands for
-  const typed = debounced(PAUSE, async () => (part = await app.setSource(part, source.value)));
-  source.addEventListener("focus", () => (part = { lines: [app.line], after: app.line.after }));
+  let part = partOf(app.line); // what the field's text stands for
+  const typed = debounced(PAUSE, async () => {
+    const found = await app.setSource(part, source.value);
+    if (found && document.activeElement === source) part = found; // else it shows a single line again
+  });
   const ownTyped = debounced(PAUSE, () => app.look({ own: own.value }));
   for (const [field, { later, now }] of [[source, typed], [own, ownTyped]] as const) {
     field.addEventListener("input", later);
@@ -32,7 +34,10 @@ export function sentenceBar(app: App): HTMLElement {
 
   const render = (): void => {
     const { lines, current, line, models } = app;
-    if (document.activeElement !== source) source.value = line.source;
+    if (document.activeElement !== source) {
+      source.value = line.source;
+      part = partOf(line);
+    }
     if (document.activeElement !== own) own.value = line.own;
     source.lang = app.model.source_language;
     own.lang = app.model.target_language;

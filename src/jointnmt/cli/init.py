@@ -70,14 +70,17 @@ def init(
     from jointnmt.data.quality.clean import check_folder
     from jointnmt.data.quality.report import quality_report
     from jointnmt.evaluation.scores import corpus_metrics
-    from jointnmt.planning.approaches import FineTuning, FromScratch
+    from jointnmt.planning.approaches import Approach, FineTuning, FromScratch
     from jointnmt.planning.project import write_project
 
     if not files:
         raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
     if start_from is not None and family is not None:
         raise ConfigurationError("--family is for a new model: the model of --start-from has its own family.")
-    approach = FromScratch(family or "transformer") if start_from is None else FineTuning(start_from)
+    approach: Approach = FromScratch(family or "transformer")
+    if start_from is not None:
+        approach = FineTuning(start_from)
+        approach.check()
     check_folder(directory, overwrite)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
     if encoding is None:

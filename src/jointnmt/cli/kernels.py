@@ -25,7 +25,8 @@ def kernels(
 
     A wheel made by `make wheel` has them for x86-64 processors with AVX2 or more. Elsewhere they are compiled on first
     use, so building them is needed only if the first use must not wait, as in a container image. `build` prints the
-    path of the library that is used, and fails with exit code 2 if it cannot be built.
+    path of the library, and fails with exit code 2 if it cannot be built; with --force it compiles one even if kernels
+    came with the package, which are still preferred.
 
     `status` builds nothing. It shows the compiler and its version, the processor and which of its features the kernels
     use, what multiplies matrices in each precision (the kernels, or in training PyTorch where that is faster), the

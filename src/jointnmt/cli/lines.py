@@ -126,11 +126,11 @@ def check_parallel(source: Path, target: Path) -> None:
         DataError: if one has more, or cannot be read.
     """
     if source.is_file() and target.is_file():
-        lines, others = (sum(1 for _ in text_lines(path)) for path in (source, target))
-        if lines != others:
+        of_source, of_target = (sum(1 for _ in text_lines(path)) for path in (source, target))
+        if of_source != of_target:
             raise DataError(
-                f"{source} and {target} are not parallel: {lines} and {others} lines. Line i of one must go with line "
-                "i of the other: check that both are complete."
+                f"{source} and {target} are not parallel: {of_source} and {of_target} lines. Line i of one must go "
+                "with line i of the other: check that both are complete."
             )
 
 

@@ -96,7 +96,7 @@ def check_keys(lines: Iterable[bytes], origin: str, column: str, into: str) -> N
     if read and not any(isinstance(json_value(value, column), str) for _, value in read):
         known = ", ".join(read[0][1])
         raise ConfigurationError(
-            f"{origin}: its objects have no text {column!r}. The first one has: {known}. Name one by --column."
+            f"{origin}: its first objects have no text {column!r}. The first one has: {known}. Name one by --column."
         )
 
 

@@ -139,9 +139,9 @@ def corpus_metrics(
     """The metrics, by their keys in `ALL_METRICS`, for texts in `language`, whose region is ignored.
 
     `multi_bleu` is what `multi-bleu.perl -lc` computes on Moses-tokenised text, without smoothing; `compound_bleu` is
-    what it computes, cased, after replace-unicode-punctuation.perl, tokenisation, and `a-b` has become `a ##AT##-##AT##
-    b`, on both sides; the script of Vaswani et al. replaces punctuation on the side of the translation, for references
-    that have been normalised.
+    what it computes, cased, of texts in which replace-unicode-punctuation.perl has replaced punctuation, and `a-b` is
+    `a ##AT##-##AT## b` after tokenisation. Vaswani et al. replace punctuation in translations alone, as their
+    references are normalised.
     With `tokenized`, `multi_bleu` and `compound_bleu` do not tokenise the texts again. With `lowercase`, BLEU and chrF
     ignore case; TER and `multi_bleu` always do, `compound_bleu` never. In Chinese and Japanese, which have no spaces
     between words, TER splits characters (tercom's `asian_support`, normalised).

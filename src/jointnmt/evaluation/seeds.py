@@ -19,8 +19,8 @@ estimated either: there, the tails are Student's alone.
 
 Such runs can also seem to vary less than their sentences alone imply. As seeds can only add uncertainty, p is at least
 that of the bootstrap over sentences, and the interval at least as wide. If 3 runs are compared with 3, 2 or 1 of a
-system that does not differ, p is below 0.05 in 1% to 4% of comparisons where seeds have no effect, and in 5% where
-they dominate; over sentences alone, in 5% and in more than half.
+system that does not differ, or 2 with 1, p is below 0.05 in 1% to 4% of comparisons where seeds have no effect, and in
+5% where they dominate; over sentences alone, in 5% and in more than half.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.errors import ConfigurationError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.planning.holdout import TRAIN
 from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.recipe import recipe_text, tuning_text
@@ -24,13 +23,8 @@ from jointnmt.text.languages import base_language
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import num_tokens, unk_id
 
-logger = logging.getLogger(__name__)
-
 MOST_SEGMENTED = 200_000
 """Most pairs on which pieces are counted, evenly spread over a larger corpus."""
-
-MANY_UNKNOWN = 0.002
-"""Share of unknown pieces in a text from which on there is a warning."""
 
 
 class Approach(Protocol):
@@ -38,12 +32,14 @@ class Approach(Protocol):
 
     fewest_pairs: ClassVar[int]
     """Fewest training pairs."""
+    advice: ClassVar[str]
+    """What to do about too few."""
 
-    def check_languages(self, languages: tuple[str, str]) -> None:
-        """Refuse a text in these languages, source and target, if it cannot be learnt.
+    def languages(self, of_text: tuple[str, str]) -> tuple[str, str]:
+        """The languages of the training for a text in these languages, source and target.
 
         Raises:
-            ConfigurationError: saying why.
+            ConfigurationError: if such a text cannot be learnt.
         """
 
     def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
@@ -66,9 +62,11 @@ class FromScratch:
     family: PlannedFamily
     fewest_pairs: ClassVar[int] = 500
     """With fewer, a model learns nothing."""
+    advice: ClassVar[str] = "Add text, or start from a trained model (--start-from RUN)."
 
-    def check_languages(self, languages: tuple[str, str]) -> None:
-        """Every language can be learnt."""
+    def languages(self, of_text: tuple[str, str]) -> tuple[str, str]:
+        """Those of the text."""
+        return of_text
 
     def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
         """A segmentation learnt from the text, of the size for this corpus, and its counts."""
@@ -77,7 +75,7 @@ class FromScratch:
         size = size_for(parts.words, characters).vocabulary
         config = SegmentationConfig(joint=True, vocabulary_size=size, split_punctuation=True)
         segmentation = Segmentation.train(config, sources, targets, *parts.languages)
-        return segmentation, _counts(parts, segmentation, sources, targets, characters)[0]
+        return segmentation, _counts(parts, segmentation, sources, targets, characters)
 
     def max_length(self, corpus: CorpusCounts) -> int | None:
         """Some more than the training text has."""
@@ -99,29 +97,36 @@ class FineTuning:
     start: Path
     """RUN of the model, a shared folder, or `package:NAME`."""
     fewest_pairs: ClassVar[int] = 100
+    """With fewer, hardly anything changes."""
+    advice: ClassVar[str] = "Add text."
 
-    def check_languages(self, languages: tuple[str, str]) -> None:
-        """The model's languages have to be those of the text, whatever their regions."""
+    def check(self) -> None:
+        """Check before any work that there is such a model.
+
+        Raises:
+            ModelError: if it is missing or damaged.
+        """
+        files = RunDirectory(locate_run(self.start))
+        read_experiment(files.path)
+        Segmentation.load(files.segmentation)
+        if not files.model.is_file():
+            raise ModelError(f"{self.start}: has no weights ({files.model.name} is missing). Name a trained model.")
+
+    def languages(self, of_text: tuple[str, str]) -> tuple[str, str]:
+        """Those of the model, which are those of the text except for their regions."""
         data = read_experiment(locate_run(self.start)).data
         known = data.source_language, data.target_language
-        if tuple(map(base_language, known)) != tuple(map(base_language, languages)):
+        if tuple(map(base_language, known)) != tuple(map(base_language, of_text)):
             raise ConfigurationError(
-                f"--start-from {self.start}: translates {known[0]} to {known[1]}, but your text is {languages[0]} to "
-                f"{languages[1]}. Name another model, or other languages (--source, --target)."
+                f"--start-from {self.start}: translates {known[0]} to {known[1]}, but your text is {of_text[0]} to "
+                f"{of_text[1]}. Name another model, or other languages (--source, --target)."
             )
+        return known
 
     def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
         """The model's segmentation, and its counts in the text."""
         segmentation = Segmentation.load(RunDirectory(locate_run(self.start)).segmentation)
-        corpus, unknown = _counts(parts, segmentation, *_sides(parts, checked))
-        if unknown > MANY_UNKNOWN:
-            logger.warning(
-                "%.1f%% of the pieces of your text are unknown to %s, which never saw those characters: it neither "
-                "reads nor writes them",
-                100 * unknown,
-                self.start,
-            )
-        return segmentation, corpus
+        return segmentation, _counts(parts, segmentation, *_sides(parts, checked))
 
     def max_length(self, corpus: CorpusCounts) -> int | None:
         """As many as the model takes."""
@@ -150,8 +155,8 @@ def _sides(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[list[str
 
 def _counts(
     parts: CorpusParts, segmentation: Segmentation, sources: list[str], targets: list[str], characters: int = 0
-) -> tuple[CorpusCounts, float]:
-    """Counts of the training text, given these sides of it or of a sample, and their share of unknown pieces."""
+) -> CorpusCounts:
+    """Counts of the training text, given these sides of it or of a sample."""
     source_ids, target_ids = (
         side.encode_ids_batch(texts) for side, texts in ((segmentation.source, sources), (segmentation.target, targets))
     )
@@ -159,4 +164,4 @@ def _counts(
     longest = max(map(num_tokens, (*source_ids, *target_ids)))
     unknown = sum(ids.count(unk_id) for ids in (*source_ids, *target_ids))
     total = sum(map(len, (*source_ids, *target_ids)))
-    return CorpusCounts(parts.pairs["train"], parts.words, pieces, longest, characters), unknown / max(total, 1)
+    return CorpusCounts(parts.pairs["train"], parts.words, pieces, longest, characters, unknown / max(total, 1))

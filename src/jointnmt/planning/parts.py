@@ -46,19 +46,24 @@ class CorpusParts:
 
 
 def divide(
-    checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str], seed: int, fewest_pairs: int
+    checked: Sequence[CheckedText],
+    directory: Path,
+    languages: tuple[str, str],
+    seed: int,
+    fewest_pairs: int,
+    advice: str,
 ) -> CorpusParts:
     """Divide the pairs without a problem into parts, for `write_parts` to write into a folder.
 
     Raises:
-        DataError: if there are fewer than `fewest_pairs` to train on.
+        DataError: if there are fewer than `fewest_pairs` to train on; `advice` says what to do.
         ConfigurationError: if one of the files would overwrite a checked one.
     """
     assigned = _assigned(checked, seed)
     numbers = np.concatenate(list(assigned.values()))
     pairs: dict[CorpusPart, int] = {name: int((numbers == part).sum()) for part, name in PARTS.items()}
     if pairs["train"] < fewest_pairs:
-        raise DataError(_too_few(pairs, checked, fewest_pairs))
+        raise DataError(_too_few(pairs, checked, fewest_pairs, advice))
     if empty := [text for text in checked if text.text.part != "train" and not pairs[text.text.part]]:
         raise DataError(_none_left(empty[0]))
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
@@ -84,15 +89,15 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
         text.mark(left_out, "overlap")
 
 
-def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText], fewest: int) -> str:
+def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText], fewest: int, advice: str) -> str:
     """Message for too few pairs."""
     read, good = sum(map(len, checked)), sum(int(text.good.sum()) for text in checked)
     bad = f"; {read - good:,} have a problem (`jointnmt data check` says which)" if good < read else ""
     return (
         f"There are {pairs['train']:,} sentence pairs to learn from, of {read:,} read{bad}; the other "
         f"{good - pairs['train']:,} are held out for validation and testing, or share a sentence with those. At least "
-        f"{fewest:,} are needed, and some thousand for translations that are of use. Add text, or "
-        f"start from a trained model (--start-from RUN).{_taken_by_name(checked)}"
+        f"{fewest:,} are needed, and some thousand for translations that are of use. {advice}"
+        f"{_taken_by_name(checked)}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.data.quality.clean import REMOVED, check_not_read, write_pairs, write_removed
+from jointnmt.data.quality.clean import REMOVED, UNFINISHED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
 from jointnmt.files import publish, write_text
 from jointnmt.planning.approaches import Approach, train_pairs
@@ -25,12 +26,14 @@ from jointnmt.planning.sizing import CorpusCounts, Machine
 from jointnmt.planning.speed import Speed, measure_speed
 from jointnmt.planning.speed import machine as this_machine
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.text.segmenter import Segmenter
 from jointnmt.text.special import num_tokens
 
 logger = logging.getLogger(__name__)
 
 RECIPE, DATA = "recipe.yaml", "data"
+
+MANY_UNKNOWN = 0.002
+"""Share of unknown pieces in a text from which on there is a warning."""
 
 SAMPLE = 4000
 """Number of pairs on which speed is measured."""
@@ -74,9 +77,14 @@ def write_project(
         ModelError: if the model to start from is missing or damaged.
     """
     check_not_read([directory / REMOVED, directory / RECIPE], checked)
-    approach.check_languages(languages)
+    languages = approach.languages(languages)
     good = sum(int(text.good.sum()) for text in checked)
     parts, segmentation, corpus = _divided(checked, directory / DATA, languages, approach, seed)
+    if corpus.unknown > MANY_UNKNOWN:
+        logger.warning(
+            "%.1f%% of the pieces of your text are unknown to the model: it neither reads nor writes them",
+            100 * corpus.unknown,
+        )
     too_long = good - sum(int(text.good.sum()) for text in checked)
     sample = list(islice(train_pairs(parts, checked), 0, None, math.ceil(corpus.pairs / SAMPLE)))
     name = directory.resolve().name or "mine"
@@ -86,7 +94,8 @@ def write_project(
         write_removed(checked, new / REMOVED)
         machine, speed = _measured(unpublished, sample, corpus, segmentation, approach)
         write_text(new / RECIPE, approach.recipe(name, parts, corpus, machine, seed))
-        experiment = Experiment.load(new / RECIPE)  # so that an error shows here, not later
+        Experiment.load(new / RECIPE)  # so that an error shows before anything is published
+    experiment = Experiment.load(directory / RECIPE)
     updates = _updates(experiment, corpus)
     seconds = _seconds(experiment, corpus, updates, machine, speed, parts.pairs["valid"])
     vocabulary = segmentation.target.vocabulary_size
@@ -95,21 +104,38 @@ def write_project(
 
 @contextmanager
 def _published_at_the_end(directory: Path) -> Iterator[Path]:
-    """A folder in `directory` whose files get their places there at the end; after an error, nothing has changed."""
+    """A folder in `directory` whose files get their places there at the end, the recipe last.
+
+    After an error before that, nothing has changed; what a killed process has left there is deleted.
+    """
     made = [each for each in (directory, *directory.parents) if not each.exists()]
     directory.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=".new-", dir=directory))
+    for left in directory.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    new = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=directory))
     try:
         yield new
-        for path in [each for each in new.rglob("*") if each.is_file()]:
-            place = directory / path.relative_to(new)
+        for path in sorted((each for each in new.rglob("*") if each.is_file()), key=lambda path: path.name == RECIPE):
+            place = (directory / path.relative_to(new)).resolve()
             place.parent.mkdir(exist_ok=True)
-            publish(path, place)
+            _publish(path, place)
     finally:
         shutil.rmtree(new, ignore_errors=True)
         with suppress(OSError):  # not empty: the folders stay
             for each in made:
                 each.rmdir()
+
+
+def _publish(path: Path, place: Path) -> None:
+    """Give a file its place, also on another disk, as where a folder is a link."""
+    try:
+        publish(path, place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        beside = place.with_name(f".{place.name}.new")
+        shutil.copyfile(path, beside)
+        publish(beside, place)
 
 
 def _divided(
@@ -121,7 +147,7 @@ def _divided(
     written text, so they are learnt from the same text here.
     """
     while True:
-        parts = divide(checked, directory, languages, seed, approach.fewest_pairs)
+        parts = divide(checked, directory, languages, seed, approach.fewest_pairs, approach.advice)
         segmentation, corpus = approach.segment(parts, checked)
         limit = approach.max_length(corpus)
         if limit is None or not _mark_long(checked, segmentation, limit):
@@ -130,11 +156,15 @@ def _divided(
 
 def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit: int) -> bool:
     """Mark good pairs with more pieces than the limit on a side as `long`; returns whether there are any."""
-    found = False
+    config, found = segmentation.config, False
+    may_grow = config.moses or config.normalize_punctuation
     for text in checked:
         good, long = np.flatnonzero(text.good), np.zeros(len(text), bool)
         long[good] = [
-            _is_longer(segmentation.source, pair.source, limit) or _is_longer(segmentation.target, pair.target, limit)
+            any(
+                (may_grow or _most_pieces(sentence) > limit) and num_tokens(side.encode_ids(sentence)) > limit
+                for side, sentence in ((segmentation.source, pair.source), (segmentation.target, pair.target))
+            )
             for pair in text.good_pairs()
         ]
         text.mark(long, "long")
@@ -142,10 +172,9 @@ def _mark_long(checked: Sequence[CheckedText], segmentation: Segmentation, limit
     return found
 
 
-def _is_longer(segmenter: Segmenter, text: str, limit: int) -> bool:
-    """Whether a sentence has more pieces than a limit, end mark included; every piece has at least one character."""
-    most = len(unicodedata.normalize("NFC", text)) + 2  # the mark of its first word, and the end mark
-    return most > limit and num_tokens(segmenter.encode_ids(text)) > limit
+def _most_pieces(text: str) -> int:
+    """Most pieces of a sentence, end mark included, without Moses's rules: each has at least one character."""
+    return len(unicodedata.normalize("NFC", text)) + 2  # the mark of its first word, and the end mark
 
 
 def _measured(

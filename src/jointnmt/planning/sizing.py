@@ -53,6 +53,8 @@ class CorpusCounts:
     """Pieces of the longest sentence of either side, end mark included."""
     characters: int = 0
     """Distinct characters of both sides."""
+    unknown: float = 0.0
+    """Share of the pieces of both sides that are unknown."""
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,16 @@ def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
 def new_folder(folder: Path) -> Iterator[Path]:
     """A new folder to write into, which becomes `folder` at the end, or is deleted after an error.
 
+    What a killed process has left of one is deleted.
+
     Raises:
         ConfigurationError: if `folder` exists and is not empty.
     """
+    folder = folder.resolve()  # `.` has no name
+    for place in (folder.parent, folder):
+        for left in list(place.iterdir()) if place.is_dir() else ():
+            if left.name.startswith(f".{folder.name}.new-"):
+                shutil.rmtree(left, ignore_errors=True)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(f"{folder}: exists and is not empty. Choose another folder, or delete it.")
     with replacing(folder, ()) as unfinished:

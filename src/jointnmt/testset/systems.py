@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -271,8 +272,8 @@ def _warn_of_pieces(systems: Sequence[EvaluatedSystem]) -> None:
 def _target_language(runs: Sequence[SystemRun], eval_set: EvalSet) -> str:
     """The target language of the runs, else the extension of the reference's name, else English."""
     named = language_of_file(eval_set.reference_name)
-    # .txt would be a language code, too
-    known = named if len(base_language(named)) == 2 and check_code(named) is None else None
+    # `zh` or `zh-CN`; .txt and .en-de would be codes, too
+    known = named if re.fullmatch(r"[a-z]{2}([-_][A-Z]\w*)?", named) and check_code(named) is None else None
     found = next((run.languages[1] for run in runs if run.languages), None)
     if found is None:
         return known or "en"

@@ -1,4 +1,4 @@
-"""Characters that text should not have: invisible ones, frequent in text from PDFs and web pages, and halves."""
+"""Characters that text should not have: invisible ones, as in PDFs and web pages, and halves of surrogate pairs."""
 
 from __future__ import annotations
 

@@ -21,6 +21,9 @@ MUCH_DROPOUT, MOST_WITH_DROPOUT = 0.3, 80
 """A dropout rate from which on the second number replaces `MOST_PARAMETERS`: with 3,000 pairs, 50 parameters for each
 target token gave the BLEU in docs/own-text.md."""
 
+EARLY = 0.9
+"""Share of the updates until the learning rate is zero before which a training should not end."""
+
 WORTHWHILE = 0.8
 """Largest share of the present vocabulary for which a smaller one is worth another segmentation."""
 FEWEST_OCCURRENCES = 8
@@ -76,10 +79,10 @@ class Outlook:
                 f"training.max_updates is {most:,}, but training ends after {zero_at:,} updates, when the learning "
                 "rate reaches zero. To train for longer, set training.schedule.zero_at, too"
             )
-        if updates < zero_at:
+        if training.schedule.warmup_steps < updates < EARLY * zero_at:
             yield (
-                f"training ends after {updates:,} updates, before the learning rate reaches zero, which improves "
-                f"translations most at the end. Set training.schedule.zero_at, now {zero_at:,}, to {updates:,}"
+                f"training ends after {updates:,} updates, long before the learning rate reaches zero; much is learnt "
+                f"while the rate falls. Set training.schedule.zero_at, now {zero_at:,}, to {updates:,}"
             )
 
     def _of_warmup(self) -> Iterator[str]:

@@ -159,7 +159,7 @@ def _read(text: GivenText, languages: tuple[SideLanguage, SideLanguage], progres
         columns.digests += _digest("\t".join(composed))
         for side, language, words in zip(sides, languages, frequent, strict=True):
             columns.lengths.append(len(side))
-            columns.words.append(_num_words(side, language))
+            columns.words.append(num_words(side, language.language))
             columns.sides += _digest(comparable(side))
             columns.signatures.append(words.signature(side))
         if number % TELL_EVERY == 0:
@@ -174,10 +174,6 @@ def _mark_exchanged(text: GivenText, problems: bytearray, codes: tuple[str, str]
     for number, pair in enumerate(text.pairs()):
         if problems[number] in (0, NUMBERS["language"]) and are_exchanged((pair.source, pair.target), codes):
             problems[number] = NUMBERS["exchanged"]
-
-
-def _num_words(text: str, side: SideLanguage) -> int:
-    return num_words(text, side.language) if text.strip() else 0
 
 
 def _digest(text: str) -> bytes:

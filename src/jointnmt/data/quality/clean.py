@@ -17,6 +17,10 @@ REMOVED = "removed.tsv"
 """File of the removed pairs: place, reason, source, target."""
 
 
+UNFINISHED = ".new-"
+"""Beginning of the names of folders that a killed process may have left."""
+
+
 def check_folder(directory: Path, overwrite: bool = False) -> None:
     """Check before the work that a folder is new or empty, or may be overwritten.
 
@@ -25,7 +29,8 @@ def check_folder(directory: Path, overwrite: bool = False) -> None:
     """
     if directory.exists() and not directory.is_dir():
         raise ConfigurationError(f"{directory}: is not a folder. Choose another name.")
-    if not overwrite and directory.is_dir() and any(directory.iterdir()):
+    there = (path for path in directory.iterdir() if not path.name.startswith(UNFINISHED)) if directory.is_dir() else ()
+    if not overwrite and any(there):
         raise ConfigurationError(f"{directory}: is not empty. Choose another folder, or add --overwrite.")
 
 
