@@ -364,7 +364,9 @@ def test_texts_that_do_not_belong_together_are_not_scored(invoke: Invoke, tmp_pa
     result = invoke("score", "--source", source, "--target", target, "--out", "-")
     assert result.exit_code == 2 and "leave it out to write to standard output" in result.stderr
     result = invoke("score", "--source", source, "--target", target)
-    assert f"{source}: there are more lines than targets" in " ".join(result.stderr.split()).replace("- ", "-")
+    assert f"{source} and {target} are not parallel: 2 and 1 lines" in " ".join(result.stderr.split()).replace(
+        "- ", "-"
+    )
     target.write_text("and\n\n")
     source.write_text("und\n\n")
     assert invoke("score", "--source", source, "--target", target).exit_code == 0

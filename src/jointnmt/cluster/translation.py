@@ -117,7 +117,7 @@ def _room(job: CorpusJob, shards: int, workers: Workers) -> _Room:
     """
     room, gpus = room_for_workers(job.load.device, workers.cpus)
     if not room and workers.address is None:
-        raise ConfigurationError(f"This machine has fewer than the {workers.cpus} cores of --worker-cpus: give fewer.")
+        raise ConfigurationError(f"This machine has fewer than the {workers.cpus} cores of --worker-cpus.")
     size = min(workers.count or max(room, 1), shards)
     logger.info("%d shards for %d workers", shards, size)
     if size > room:
