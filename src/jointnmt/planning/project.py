@@ -73,7 +73,7 @@ def write_project(
 
     Raises:
         DataError: if there are too few pairs.
-        ConfigurationError: if a checked file would be overwritten, or the approach is for other languages.
+        ConfigurationError: if a checked file would be overwritten, or the model to start from has other languages.
         ModelError: if the model to start from is missing or damaged.
     """
     check_not_read([directory / REMOVED, directory / RECIPE], checked)
