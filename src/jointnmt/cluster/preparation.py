@@ -35,8 +35,8 @@ class RayPool:
         reference = ray.put(function)
         worker: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=RETRIES)(_Worker)
         actors = [worker.remote(reference) for _ in range(count)]
+        pool: Any = ActorPool([*actors, *actors])  # each has one more job queued
         try:
-            pool: Any = ActorPool([*actors, *actors])  # each has one more job queued
             yield from pool.map(lambda actor, job: actor.work.remote(job), jobs)
         except RayTaskError as error:
             if isinstance(error.cause, JointNMTError):
@@ -48,8 +48,8 @@ class RayPool:
                 "from what is done."
             ) from error
         finally:
-            for actor in actors:
-                ray.kill(actor)
+            # Workers end without handles. ray.kill can abort this process if jobs are queued (ray-project/ray#54260).
+            del actors, pool
 
 
 class _Worker:
