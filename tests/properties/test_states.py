@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.testing import assert_close
 
 from jointnmt.analysis.states import SIDES, State, hidden_states, piece_mask, pieces, states_of
 from jointnmt.data.batch import Batch
+from jointnmt.models import LayerStack
 from jointnmt.models.reformer import Reformer
 from jointnmt.text.special import bos_id, eos_id, pad_id
 from support.families import VARIANTS, sources, target_inputs, tiny_model
@@ -114,3 +116,24 @@ def test_states_of_the_grid_are_means_over_the_other_side(variant: str) -> None:
             by_target += [cells[:s, j].mean(0) for j in range(1, t)]
         assert_close(states[State("grid", "source", name)], torch.stack(by_source).float())
         assert_close(states[State("grid", "target", name)], torch.stack(by_target).float())
+
+
+def test_a_layer_that_a_stack_lists_several_times_has_a_state_for_each_call() -> None:
+    shared = cast(Reformer, tiny_model("reformer-base"))
+    shared.layers[1] = shared.layers[0]
+    unrolled = cast(Reformer, tiny_model("reformer-base"))
+    unrolled.layers[1] = copy.deepcopy(unrolled.layers[0])
+    found, expected = hidden_states(shared, example()), hidden_states(unrolled, example())
+    assert list(found) == list(expected)
+    for state, rows in expected.items():
+        assert_close(found[state], rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "stacks", lambda: {"grid": LayerStack([shared.layers[0]])})
+        with pytest.raises(RuntimeError, match="calls a GridLayer more often than its stacks list it"):
+            hidden_states(shared, example())
+    assert not any(module._forward_hooks for module in shared.modules())
+
+
+def test_states_of_a_model_in_training_mode_are_refused() -> None:
+    with pytest.raises(ValueError, match="training mode"):
+        hidden_states(tiny_model("reformer-base").train(), example())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,17 @@ def test_changes_are_the_differences_between_layers(translator: Translator) -> N
         expected = [np.sqrt(((after - before) ** 2).sum(-1)) for before, after in pairwise(states)]
         assert len(states) == len(layers) + 1
         assert found.change == pytest.approx(np.stack(expected), rel=1e-4)
+
+
+def test_a_layer_that_is_applied_twice_is_measured_at_each_call(tmp_path: Path) -> None:
+    translator = translator_of(tmp_path, {**MODELS["base"], "num_layers": 2})
+    layers = translator.trained.layers
+    layers[1] = copy.deepcopy(layers[0])
+    expected = inspect_pair(translator, SOURCE, TARGET).states["grid"]
+    layers[1] = layers[0]
+    found = inspect_pair(translator, SOURCE, TARGET).states["grid"]
+    assert found.norm.shape == (3, S, T) and found.change.shape == (2, S, T)
+    assert found.norm == pytest.approx(expected.norm, rel=1e-5)
 
 
 def test_log_probabilities_are_those_of_scoring(translator: Translator, inspection: Inspection) -> None:

@@ -127,15 +127,19 @@ def test_dropped_attention_weights_are_dropped_along_the_kept_axis() -> None:
     assert 0 < (dropped == 0).float().mean() < 1
 
 
-def test_a_reformer_may_have_other_grid_layers() -> None:
+def test_a_reformer_may_have_other_grid_layers_and_another_grid() -> None:
     class Rolled(GridLayer):
         def forward(self, *arguments: Any) -> Tensor:
             return super().forward(*arguments).roll(1, dims=-1)
 
     class Mine(Reformer):
-        layer_class = Rolled
+        def make_layer(self, index: int) -> GridLayer:
+            return Rolled(self.config) if index == 1 else super().make_layer(index)
 
-    config = ReformerFastConfig(embed_dim=8, num_heads=2, ffn_dim=8, num_layers=1, prenet_layers=1)
+        def join(self, source_side: Tensor, target_side: Tensor) -> Tensor:
+            return source_side * target_side
+
+    config = ReformerFastConfig(embed_dim=8, num_heads=2, ffn_dim=8, num_layers=2, prenet_layers=1)
     own, plain = Mine(config, 9, 9).eval(), Reformer(config, 9, 9).eval()
     plain.load_state_dict(own.state_dict())
     source, target = torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6]])

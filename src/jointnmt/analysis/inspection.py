@@ -191,8 +191,9 @@ class _Stream:
     @contextmanager
     def follow(self, layers: Sequence[nn.Module]) -> Iterator[None]:
         """Context in which the stream is measured at these layers."""
-        hooks = [layers[0].register_forward_pre_hook(lambda _, arguments: self._note(arguments[0]))]
-        hooks += [layer.register_forward_hook(lambda _, __, output: self._note(output)) for layer in layers]
+        distinct = dict.fromkeys(layers)  # a stack may apply a layer several times
+        hooks = [layers[0].register_forward_pre_hook(lambda _, arguments: self._note_input(arguments[0]))]
+        hooks += [layer.register_forward_hook(lambda _, __, output: self._note(output)) for layer in distinct]
         try:
             yield
         finally:
@@ -202,6 +203,10 @@ class _Stream:
     def norms(self) -> StreamNorms:
         """The measured norms, for the only sentence of the batch."""
         return StreamNorms(_array(torch.cat(self._norms)), _array(torch.cat(self._changes)))
+
+    def _note_input(self, x: Tensor) -> None:
+        if self._newest is None:
+            self._note(x)
 
     def _note(self, x: Tensor) -> None:
         x = x.float().clone()  # a model may reuse its memory

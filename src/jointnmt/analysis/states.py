@@ -9,6 +9,7 @@ model's own reduction, trained for the last layer and target positions only, is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from jointnmt.data.batch import Batch
 from jointnmt.errors import ModelError
 from jointnmt.models import TranslationModel
+from jointnmt.search.scoring import check_evaluating
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -45,17 +47,17 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class _Tap:
-    """Module from which a state is taken."""
+    """Call of a module from which states are taken; taps of one module are its calls, in their order."""
 
-    state: State
     module: nn.Module
+    states: tuple[State, ...]
     of_input: bool = False
-    """Whether the state is the module's first argument instead of its output."""
+    """Whether the states are of the module's first argument instead of its output."""
 
 
 def states_of(model: TranslationModel) -> list[State]:
     """All states of a model: the embeddings of both sides, then stack by stack, from the bottom."""
-    return [tap.state for tap in _taps(model)]
+    return _in_order(_taps(model))
 
 
 @torch.no_grad()
@@ -63,20 +65,26 @@ def hidden_states(model: TranslationModel, batch: Batch) -> dict[State, Float[Te
     """The states of the pieces of a batch, teacher-forced, in the order of `pieces`.
 
     The last layer of encoder, PreNet and decoder is taken after the final layer norm of the stack, if there is one; all
-    others are the residual stream. A target piece's state is at the position where the model reads it.
+    others are the residual stream. A target piece's state is at the position where the model reads it. A layer that a
+    stack lists several times has one state for each of its calls.
 
     Raises:
-        RuntimeError: if the model does not call a module from which a state is taken.
+        RuntimeError: if the model does not call a module from which states are taken, or more often than its stacks
+            list it.
+        ValueError: if the model is in training mode.
     """
+    check_evaluating(model)
     found: dict[State, Tensor] = {}
     taps = _taps(model)
     with ExitStack() as hooks:
-        for tap in taps:
-            hooks.callback(_listen(tap, batch, found).remove)
+        for module, of_input in dict.fromkeys((tap.module, tap.of_input) for tap in taps):
+            calls = [tap.states for tap in taps if tap.module is module and tap.of_input == of_input]
+            hooks.callback(_listen(module, of_input, calls, batch, found).remove)
         model(batch.source, batch.target_input)
-    if missing := [str(tap.state) for tap in taps if tap.state not in found]:
+    wanted = _in_order(taps)
+    if missing := [str(state) for state in wanted if state not in found]:
         raise RuntimeError(f"the model did not call the modules that these states come from: {', '.join(missing)}")
-    return found
+    return {state: found[state] for state in wanted}
 
 
 def piece_mask(batch: Batch, side: Side) -> Bool[Tensor, "B L"]:
@@ -104,33 +112,47 @@ def _taps(model: TranslationModel) -> list[_Tap]:
             f"The hidden states of a {type(model).__name__} are not defined: it has no stacks of layers for analyses "
             "(`TranslationModel.stacks`)."
         )
-    taps = [
-        _Tap(State("embedding", "source", EMBEDDING), model.get_submodule("source_embedding")),
-        _Tap(State("embedding", "target", EMBEDDING), model.get_submodule("target_embedding")),
-    ]
+    embeddings = [(side, model.get_submodule(f"{side}_embedding")) for side in SIDES]
+    taps = [_Tap(module, (State("embedding", side, EMBEDDING),)) for side, module in embeddings]
     for name, (layers, norm) in model.stacks().items():
+        sides = SIDES if name == "grid" else ("target",) if name == "decoder" else ("source",)
+
+        def states(layer: str, name: str = name, sides: tuple[Side, ...] = sides) -> tuple[State, ...]:
+            return tuple(State(name, side, layer) for side in sides)
+
         if name == "grid":
-            for side in SIDES:
-                taps.append(_Tap(State("grid", side, INPUT), layers[0], of_input=True))
-                taps += [_Tap(State("grid", side, str(i)), layer) for i, layer in enumerate(layers, start=1)]
-            taps.append(_Tap(State("grid", "target", REDUCED), model.get_submodule("reduction")))
-        else:  # the last state is taken after the final norm
-            side = "target" if name == "decoder" else "source"
-            modules = [*layers[:-1], norm or layers[-1]]
-            taps += [_Tap(State(name, side, str(i)), module) for i, module in enumerate(modules, start=1)]
+            taps.append(_Tap(layers[0], states(INPUT), of_input=True))
+            taps += [_Tap(layer, states(str(i))) for i, layer in enumerate(layers, start=1)]
+            taps.append(_Tap(model.get_submodule("reduction"), (State("grid", "target", REDUCED),)))
+        else:
+            taps += [_Tap(layer, states(str(i))) for i, layer in enumerate(layers, start=1)]
+            if norm is not None:  # the last state is taken after it
+                taps[-1:] = [_Tap(layers[-1], ()), _Tap(norm, taps[-1].states)]
     return taps
 
 
-def _listen(tap: _Tap, batch: Batch, found: dict[State, Tensor]) -> Any:
-    """Register a hook that copies the state at once, since a model may reuse its memory."""
-    side = tap.state.side
-    mask = piece_mask(batch, side)
+def _in_order(taps: Sequence[_Tap]) -> list[State]:
+    """The states, those of one stack and side together."""
+    states = [state for tap in taps for state in tap.states]
+    groups = list(dict.fromkeys((state.stack, state.side) for state in states))
+    return sorted(states, key=lambda state: groups.index((state.stack, state.side)))
+
+
+def _listen(
+    module: nn.Module, of_input: bool, calls: Sequence[tuple[State, ...]], batch: Batch, found: dict[State, Tensor]
+) -> Any:
+    """Register a hook that copies the states of each call at once, since a model may reuse its memory."""
+    remaining = iter(calls)
 
     def keep(passing: Any) -> None:
         x: Tensor = passing[0] if isinstance(passing, tuple) else passing
-        rows = over_other_side(x, batch, side) if x.dim() == 4 else x  # [B, S, T, E] -> [B, L, E]
-        found[tap.state] = rows[mask].float()
+        states = next(remaining, () if of_input else None)
+        if states is None:
+            raise RuntimeError(f"the model calls a {type(module).__name__} more often than its stacks list it")
+        for state in states:
+            rows = over_other_side(x, batch, state.side) if x.dim() == 4 else x  # [B, S, T, E] -> [B, L, E]
+            found[state] = rows[piece_mask(batch, state.side)].float()
 
-    if tap.of_input:
-        return tap.module.register_forward_pre_hook(lambda _, arguments: keep(arguments))
-    return tap.module.register_forward_hook(lambda _, __, output: keep(output))
+    if of_input:  # only the first call is of the stack's input
+        return module.register_forward_pre_hook(lambda _, arguments: keep(arguments))
+    return module.register_forward_hook(lambda _, __, output: keep(output))

@@ -172,8 +172,6 @@ class Reformer(CachedModel):
     """Reformer-base; with a PreNet, Reformer-fast."""
 
     config: ReformerBaseConfig | ReformerFastConfig
-    layer_class: type[GridLayer] = GridLayer
-    """Class of the grid layers, for variants of the family."""
 
     def __init__(
         self, config: ReformerBaseConfig | ReformerFastConfig, source_vocabulary: int, target_vocabulary: int
@@ -185,8 +183,21 @@ class Reformer(CachedModel):
         self.prenet = (
             Encoder(config, config.prenet_layers, "prenet") if isinstance(config, ReformerFastConfig) else None
         )
-        self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(self.make_layer(index) for index in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
+
+    def make_layer(self, index: int) -> GridLayer:
+        """The grid layer number `index`, from 0; variants of the family override it."""
+        return GridLayer(self.config)
+
+    def join(
+        self, source_side: Float[Tensor, "B S 1 E"], target_side: Float[Tensor, "B 1 T E"]
+    ) -> Float[Tensor, "B S T E"]:
+        """The grid's input: the sum of both sides (Eq. 4); variants of the family override it.
+
+        In search T runs over the rows of each sentence.
+        """
+        return grid_of_sides(source_side, target_side)
 
     def stacks(self) -> Mapping[str, LayerStack]:
         grid = {"grid": LayerStack(list(self.layers))}
@@ -200,7 +211,7 @@ class Reformer(CachedModel):
         mask = source != pad_id
         source_side = self.encode(source, attn_weights)[:, :, None]  # [B, S, 1, E]
         target_side = self.target_embedding(target_input)[:, None]  # [B, 1, T, E]
-        x = grid_of_sides(source_side, target_side)  # Eq. 4
+        x = self.join(source_side, target_side)
         masks = GridMasks(
             source=AttentionMask.padding(mask, x, axes=3), target=AttentionMask.causal(target_input.shape[1], x)
         )
@@ -228,7 +239,7 @@ class Reformer(CachedModel):
     def newest(self, embedded: Float[Tensor, "G R E"], state: GridCache) -> Float[Tensor, "G R V"]:
         """Logits of the newest column of the grid, `[G, S, R, E]` for R rows of each of G sentences."""
         source, target_side = state.source, embedded[:, None]
-        x = grid_of_sides(source.constants.side, target_side)
+        x = self.join(source.constants.side, target_side)
         masks = GridMasks(source=source.mask(x, axes=3), target=state.slots.mask(x, axes=2))
         for layer, of_source, cache in zip(self._grid_layers(), source.constants.lexical, state.caches, strict=True):
             x = layer(x, masks, of_source.plus(layer.project_lexical(target_side)), cache)

@@ -97,8 +97,9 @@ def _full(tensor: Tensor) -> Tensor:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """Modules that are gathered separately: the layers of all stacks."""
-    return [layer for stack in model.modules() if isinstance(stack, nn.ModuleList) for layer in stack]
+    """Modules that are gathered separately: the layers of all stacks, each once."""
+    layers = (layer for stack in model.modules() if isinstance(stack, nn.ModuleList) for layer in stack)
+    return list(dict.fromkeys(layers))
 
 
 def _methods(layer: nn.Module, has_shortcuts: bool) -> list[str]:

@@ -127,6 +127,8 @@ def changed_search(
 ) -> SearchConfig | SamplingConfig:
     """Beam search or sampling with the applicable settings of `default` and these changes; errors name their `origin`.
 
+    The class is that of `default` if it is of the wanted kind.
+
     Raises:
         ConfigurationError: if a value is invalid, or a setting belongs to the other kind.
     """
@@ -135,4 +137,5 @@ def changed_search(
         why = "is not for sampling, which has no beam" if sampled else "is for sampling: ask for that, too"
         raise ConfigurationError(f"{origin}: {misplaced[0]} {why}.")
     settings = {name: value for name, value in default.plain().items() if name in kind.model_fields}
-    return kind.parse({**settings, **changes}, origin=origin)
+    wanted = type(default) if isinstance(default, kind) else kind
+    return wanted.parse({**settings, **changes}, origin=origin)
