@@ -18,9 +18,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jointnmt.models import AttentionMaps, DecoderState, Family, FamilyConfig, TranslationModel, embedding_tables
-from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.models.layers.linear import Linear
+from jointnmt.models import (
+    AttentionMaps,
+    DecoderState,
+    Family,
+    FamilyConfig,
+    Linear,
+    SharedDropout,
+    TranslationModel,
+    embedding_tables,
+)
 from jointnmt.text.special import pad_id
 
 

@@ -13,8 +13,10 @@ import nbformat
 import pytest
 import yaml
 from docs.notebooks import EXAMPLES, NOTEBOOKS, executed
+from typer.testing import CliRunner
 
 from jointnmt import Translator
+from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
 from support.tiny import tiny_recipe, write_corpus
 from support.tiny_run import experiment, write_run, write_run_of
@@ -59,7 +61,7 @@ def plain_text(cell: Any) -> str:
     return "".join(each.get("text") or each.data["text/plain"] for each in cell.outputs)
 
 
-@pytest.mark.parametrize("name", ["translate.py", "train.py", "look_into_a_grid.py", "no_repeats.py"])
+@pytest.mark.parametrize("name", ["translate.py", "train.py", "own_loop.py", "look_into_a_grid.py", "no_repeats.py"])
 def test_an_example_without_arguments_says_what_it_takes(name: str) -> None:
     with pytest.raises(AssertionError, match=rf"^[A-Z].*\s+python examples/{name}"):
         run_example(name)
@@ -83,6 +85,17 @@ def test_train_and_continue(tmp_path: Path) -> None:
     for name in ("at-once", "continued"):
         log = (tmp_path / "runs" / name / "log.jsonl").read_text(encoding="utf-8")
         assert '"step": 20' in log
+
+
+def test_a_training_loop_of_ones_own(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    recipe, run, out = (tmp_path / name for name in ("recipe.yaml", "run", "out"))
+    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path)), encoding="utf-8")
+    assert CliRunner().invoke(app, ["prepare", str(recipe), "--out", str(run)]).exit_code == 0
+    lines = run_example("own_loop.py", recipe, run, out, 150).splitlines()
+    perplexities = [float(re.sub(r"update \d+: perplexity ", "", line)) for line in lines]
+    assert len(perplexities) == 15 and perplexities[-1] < perplexities[0] / 1.5
+    assert Translator.load(out, "cpu").translate(["der Hund"])[0] is not None
 
 
 def test_look_into_a_grid(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 import torch
 import yaml
 
+from jointnmt.models import check_model
 from jointnmt.models.families import known_families
 from jointnmt.models.quantize import kernels_multiply
-from jointnmt.text.special import bos_id, eos_id
-from support.families import VOCABULARY, sentences
+from support.families import VOCABULARY
 from support.own_family import PACKAGE, install
 from support.tiny import tiny_recipe, write_corpus
 
@@ -67,20 +67,47 @@ def test_it_is_trained_and_translates(site: Path, run: Path) -> None:
     assert together.stdout == "".join(alone) and all(together.stdout.splitlines())
 
 
-def test_step_equals_forward_and_padding_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_keeps_the_promises_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PACKAGE)
     config, make = importlib.import_module("jointnmt_rnn").FAMILY
     torch.manual_seed(3)
-    model = make(config(embed_dim=8, num_heads=1, dropout=0.0), VOCABULARY, VOCABULARY).double().eval()
-    source, target = sentences((3, 5), 1, end=eos_id), sentences((6, 6), 2, start=bos_id)
-    logits, state = model(source, target), model.start(source)
-    for position, ids in enumerate(target.unbind(1)):
-        if position == 3:  # the rows are reordered permanently
-            state, logits, target = state.select(torch.tensor([1, 0])), logits.flip(0), target.flip(0)
-            ids = ids.flip(0)
-        found, state = model.step(ids if position <= 3 else target[:, position], state)
-        assert found.allclose(logits[:, position], rtol=1e-12, atol=1e-12)
-    assert model(source[:1, :3], target[1:]).allclose(logits[1:], rtol=1e-12, atol=1e-12)
+    check_model(make(config(embed_dim=8, num_heads=1), VOCABULARY, VOCABULARY).double(), VOCABULARY, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        (
+            "state.position + 1)",
+            "state.position)",
+            4,
+            "RNN breaks the interface of models: `step` computes",
+        ),
+        (
+            "state = self.start(source)",
+            "state = self.begin(source)",
+            1,
+            ", in forward: AttributeError: 'RNN' object",
+        ),
+    ],
+)
+def test_a_family_with_an_error_is_named_before_it_is_trained(
+    tmp_path: Path, old: str, new: str, code: int, message: str
+) -> None:
+    install(tmp_path)
+    module = tmp_path / "jointnmt_rnn.py"
+    text = module.read_text(encoding="utf-8")
+    module.write_text(text.replace(old, new), encoding="utf-8")
+    assert module.read_text(encoding="utf-8") != text
+    write_corpus(tmp_path)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path)), encoding="utf-8")
+    trained = jointnmt(tmp_path, "train", recipe, "--out", tmp_path / "run", "--set", "model.family=rnn")
+    said = " ".join(trained.stderr.split())
+    assert trained.returncode == code and message in said, trained.stderr
+    if code == 1:
+        assert f"error: {module}:" in said and "This is in a family of another package" in said
+        assert "error in jointnmt" not in said
 
 
 def test_its_attention_can_be_looked_at_and_its_layers_cannot(site: Path, run: Path, tmp_path: Path) -> None:

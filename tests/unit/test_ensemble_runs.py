@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -272,6 +273,40 @@ def test_what_other_code_has_computed_is_measured_anew(tmp_path: Path, monkeypat
         assert code.code_digest(model, code.TRANSLATING) != before
         path.write_text("scale = 1\n")
     assert code.code_digest(model, code.TRANSLATING) == before
+
+
+def test_what_a_family_imports_from_beside_it_or_its_package_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    base = "import torch\nclass Mine(torch.nn.Module): pass\n"
+    texts = {
+        "lone_family.py": f"import lone_helper\nfrom lone_function import used\n{base}",
+        "lone_helper.py": "import lone_deeper\n",
+        "lone_deeper.py": "",
+        "lone_function.py": "def used(): pass\n",
+        "lone_other.py": "",
+        "whole_family/__init__.py": "",
+        "whole_family/model.py": base,
+        "whole_family/sub/later.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    importlib.import_module("lone_other")
+    for family in ("lone_family", "whole_family.model"):
+        model = importlib.import_module(family).Mine()
+        before = code.code_digest(model, code.TRANSLATING)
+        changed = set()
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text + "# changed\n")
+            if code.code_digest(model, code.TRANSLATING) != before:
+                changed.add(name)
+            (tmp_path / name).write_text(text)
+        start = family.partition("_")[0]
+        assert changed == {name for name in texts if name.startswith(start)} - {"lone_other.py"}
+    unknown = type("Mine", (torch.nn.Module,), {"__module__": "nowhere_loaded"})()
+    assert code.code_digest(unknown, code.TRANSLATING)
 
 
 def test_names_of_runs_may_hold_the_sign(folder: Path, invoke: Invoke) -> None:

@@ -115,20 +115,20 @@ def _taps(model: TranslationModel) -> list[_Tap]:
     embeddings = [(side, model.get_submodule(f"{side}_embedding")) for side in SIDES]
     taps = [_Tap(module, (State("embedding", side, EMBEDDING),)) for side, module in embeddings]
     for name, (layers, norm) in model.stacks().items():
-        sides = SIDES if name == "grid" else ("target",) if name == "decoder" else ("source",)
-
-        def states(layer: str, name: str = name, sides: tuple[Side, ...] = sides) -> tuple[State, ...]:
-            return tuple(State(name, side, layer) for side in sides)
-
         if name == "grid":
-            taps.append(_Tap(layers[0], states(INPUT), of_input=True))
-            taps += [_Tap(layer, states(str(i))) for i, layer in enumerate(layers, start=1)]
-            taps.append(_Tap(model.get_submodule("reduction"), (State("grid", "target", REDUCED),)))
-        else:
-            taps += [_Tap(layer, states(str(i))) for i, layer in enumerate(layers, start=1)]
-            if norm is not None:  # the last state is taken after it
-                taps[-1:] = [_Tap(layers[-1], ()), _Tap(norm, taps[-1].states)]
+            taps.append(_Tap(layers[0], _of_sides(name, INPUT), of_input=True))
+        taps += [_Tap(layer, _of_sides(name, str(i))) for i, layer in enumerate(layers, start=1)]
+        if name == "grid":
+            taps.append(_Tap(model.get_submodule("reduction"), (State(name, "target", REDUCED),)))
+        elif norm is not None:  # the last state is taken after it
+            taps[-1:] = [_Tap(layers[-1], ()), _Tap(norm, taps[-1].states)]
     return taps
+
+
+def _of_sides(stack: str, layer: str) -> tuple[State, ...]:
+    """The states of a layer: those of cells belong to both sides."""
+    sides: tuple[Side, ...] = SIDES if stack == "grid" else ("target",) if stack == "decoder" else ("source",)
+    return tuple(State(stack, side, layer) for side in sides)
 
 
 def _in_order(taps: Sequence[_Tap]) -> list[State]:

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -78,7 +79,7 @@ SIGNALLED = 128
 """Exit codes above it are 128 plus the number of a signal."""
 EXIT_CODES = {
     0: "done",
-    1: "an error in jointnmt itself",
+    1: "an error in jointnmt itself, or in a family of another package",
     2: "wrong usage or configuration",
     3: "bad input data",
     4: "missing, damaged or incompatible model",
@@ -222,11 +223,25 @@ def _explain(error: BaseException) -> tuple[str, int]:
             MissingPackageError.exit_code
         )
     what = f"{type(error).__name__}: {error}".rstrip(": ")
+    if (place := _in_a_family(error)) is not None:
+        return f"error: {place}: {what}. This is in a family of another package; --debug shows the traceback.", 1
     return (
         f"error: this is an error in jointnmt {jointnmt.__version__} itself ({what}). Please run the command "
         f"again with --debug and report what it prints, with the command itself, to {ISSUES}.",
         1,
     )
+
+
+def _in_a_family(error: BaseException) -> str | None:
+    """File, line and function of another package's family that an error comes from; None if it does not."""
+    families = sys.modules.get("jointnmt.models.families")
+    roots = families.roots() if families else ()
+    frames = [
+        f"{Path(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in roots
+    ]
+    return frames[-1] if frames else None
 
 
 def _print_version(wanted: bool) -> None:

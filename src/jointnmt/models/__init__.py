@@ -9,10 +9,13 @@ from pydantic import PlainValidator, SerializeAsAny
 from pydantic_core import PydanticKnownError
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.models.common import FamilyConfig, embedding_tables
+from jointnmt.models.checking import check_model
+from jointnmt.models.common import FamilyConfig, ShortcutConfig, embedding_tables
 from jointnmt.models.families import FAMILIES, Family, find_family
 from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
-from jointnmt.models.reformer import Reformer, ReformerBaseConfig, ReformerFastConfig
+from jointnmt.models.layers.dropout import SharedDropout
+from jointnmt.models.layers.linear import Linear
+from jointnmt.models.reformer import GridLayer, Reformer, ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import Transformer, TransformerConfig
 
 FAMILIES.update(
@@ -44,10 +47,20 @@ __all__ = [
     "DecoderState",
     "Family",
     "FamilyConfig",
+    "GridLayer",
     "LayerStack",
+    "Linear",
     "ModelConfig",
+    "Reformer",
+    "ReformerBaseConfig",
+    "ReformerFastConfig",
+    "SharedDropout",
+    "ShortcutConfig",
+    "Transformer",
+    "TransformerConfig",
     "TranslationModel",
     "build_model",
+    "check_model",
     "embedding_tables",
     "find_family",
 ]

@@ -62,6 +62,18 @@ def packages_of(name: str) -> list[str]:
     return [] if name in FAMILIES else [each.dist.name for each in entry_points(group=GROUP, name=name) if each.dist]
 
 
+def is_of_another_package(model: TranslationModel) -> bool:
+    """Whether the class of a model is not this package's."""
+    return type(model).__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+def roots() -> frozenset[str]:
+    """Top-level modules, loaded or not, that define families of other packages."""
+    modules = [entry.module for entry in entry_points(group=GROUP)]
+    modules += [family.model.__module__ for family in FAMILIES.values()]
+    return frozenset(module.partition(".")[0] for module in modules) - {__name__.partition(".")[0]}
+
+
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist else entry.value
 

@@ -54,8 +54,9 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """Independent random translations of each sentence, in the order of sampling.
 
-    Sentence b takes its random numbers only from `generators[b]` (on the CPU), so its samples do not depend on the rest
-    of the batch. Scores and log-probabilities are the model's, as in rescoring, without temperature, top-k and top-p.
+    Sentence b takes its random numbers only from `generators[b]` (on the CPU; `sentence_generator` makes one from a
+    seed), so its samples do not depend on the rest of the batch. Scores and log-probabilities are the model's, as in
+    rescoring, without temperature, top-k and top-p.
 
     Raises:
         DataError: if a prefix is not shorter than its translation may be.

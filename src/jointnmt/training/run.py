@@ -22,7 +22,8 @@ from jointnmt.data.store import TokenStore, build_store
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
-from jointnmt.models.families import packages_of
+from jointnmt.models import check_model
+from jointnmt.models.families import is_of_another_package, packages_of
 from jointnmt.recipe import read_trained
 from jointnmt.runs.code import TRAINING, code_digest
 from jointnmt.runs.directory import RunDirectory
@@ -63,7 +64,8 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         ConfigurationError: if `out` is not a run, or that of another recipe, or the training would never end.
         DataError: if the data cannot be used.
         LostProcessError: if another process, of this training or of the segmentation of its text, has ended.
-        ModelError: if the loss is not finite, or all checkpoints are damaged.
+        ModelError: if the loss is not finite, all checkpoints are damaged, or another package's family breaks the
+            interface of models.
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
@@ -213,6 +215,8 @@ def _prepare(
     model = new_model(experiment, segmentation)
     if is_first() and experiment.training.start is not None and not directory.states.exist():
         load_start(model, experiment.training.start)  # the trainer broadcasts these weights
+    if is_of_another_package(model):
+        check_model(model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
     validation = _validation(experiment, fabric, segmentation)
