@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 
@@ -15,14 +17,47 @@ def replaced(path: Path, shared: bool = False) -> Iterator[Path]:
     """A temporary path for the new content of a file; it replaces the file on exit, or is deleted after an error.
 
     A killed process leaves this hidden file, which the next writer of the same file overwrites; with `shared`, several
-    processes may write at the same time, each to a path of its own.
+    processes may write at the same time, each to a path of its own, and a later writer deletes what is left.
     """
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new" if shared else f".{path.name}.new")
-    try:
-        yield unfinished
-        publish(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)  # left only if writing failed
+    unfinished = path.with_name(f".{path.name}.new")
+    if shared:
+        remove_unfinished(path.parent, f".{escape(path.name)}.????????.new")
+        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    with _lock(path.parent, fcntl.LOCK_SH):
+        try:
+            yield unfinished
+            publish(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)  # left only if writing failed
+
+
+def remove_unfinished(folder: Path, *patterns: str) -> None:
+    """Delete the files that killed processes have left in a folder, unless a process is writing to it by `replaced`.
+
+    Args:
+        folder: the folder.
+        patterns: patterns of their names.
+
+    Raises:
+        OSError: if one cannot be deleted.
+    """
+    with _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
+        for left in (path for pattern in patterns for path in folder.glob(pattern)) if is_held else ():
+            if left.is_file():
+                left.unlink()
+
+
+@contextmanager
+def _lock(folder: Path, kind: int) -> Iterator[bool]:
+    """A lock on a folder, which the system releases when the process ends; whether it is held, as it may fail."""
+    held = False
+    with ExitStack() as opened:
+        with suppress(OSError):  # no such folder, as writing to it tells; locked by others; or no locks there
+            descriptor = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, descriptor)
+            fcntl.flock(descriptor, kind)
+            held = True
+        yield held
 
 
 def write_text(path: Path, text: str) -> None:

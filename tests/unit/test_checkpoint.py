@@ -20,6 +20,7 @@ from jointnmt.runs.averaging import average_checkpoints, average_into, choose_ch
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
 from jointnmt.runs.weights import read_weights
 from jointnmt.training.directory import TrainingDirectory
+from support.tiny_run import experiment
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -123,6 +124,38 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match="no space"):
         checkpoint.write(path, {}, {"step": 4})
     assert checkpoint.read(path)[1] == VALUES
+
+
+@pytest.mark.parametrize("other", ["writer", "start of a training"])
+def test_what_others_do_meanwhile_disturbs_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    files = TrainingDirectory(tmp_path)
+    files.open(experiment())
+
+    def save(*given: Any) -> None:
+        save_file(*given)
+        monkeypatch.setattr(checkpoint, "save_file", save_file)
+        if other == "writer":
+            checkpoint.write(files.model, TENSORS, {"steps": [3]})
+        else:
+            files.open(experiment())
+
+    monkeypatch.setattr(checkpoint, "save_file", save)
+    checkpoint.write(files.model, TENSORS, {"steps": [4]})
+    assert checkpoint.read(files.model)[1] == {"steps": [4]}
+    assert not [*tmp_path.glob(".*.new")]
+
+
+@pytest.mark.parametrize("later", ["writer", "start of a training"])
+def test_what_a_killed_writer_has_left_is_deleted_later(tmp_path: Path, later: str) -> None:
+    files, left = TrainingDirectory(tmp_path), tmp_path / ".model.safetensors.0123abcd.new"
+    left.touch()
+    if later == "writer":
+        checkpoint.write(files.model, TENSORS, VALUES)
+    else:
+        files.open(experiment())
+    assert not left.exists()
 
 
 def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path: Path) -> None:

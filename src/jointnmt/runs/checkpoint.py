@@ -54,7 +54,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) 
     separate = _separate(tensors)
     header = {"version": VERSION, "sha256": _digest(separate, values), "values": values}
     metadata = {HEADER: json.dumps(header, sort_keys=True)}
-    with replaced(path) as temporary:
+    with replaced(path, shared=True) as temporary:  # a training and `average` may write the same file
         temporary.touch()
         mode = temporary.stat().st_mode  # by the umask; safetensors would write mode 600
         try:

@@ -18,7 +18,7 @@ from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.config import differences, in_words
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.experiment import Experiment
-from jointnmt.files import write_text
+from jointnmt.files import remove_unfinished, write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import FAMILY_PACKAGES, RunDirectory
@@ -123,9 +123,7 @@ class TrainingDirectory(RunDirectory):
         for directory in (self.checkpoints, self.validation):
             directory.mkdir(exist_ok=True)
         for directory in (self.path, self.checkpoints, self.validation):
-            for unfinished in (*directory.glob(".*.new"), *directory.glob(".tmp*")):  # the latter from safetensors
-                if unfinished.is_file():  # left by a killed process
-                    unfinished.unlink()
+            remove_unfinished(directory, ".*.new", ".tmp*")  # the latter from safetensors
 
     def _check_resumable(self, experiment: Experiment) -> None:
         allowed, forbidden = changes(self.read_experiment().plain(), experiment)
