@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ import pytest
 
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
+from jointnmt.runs.log import RunLog
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.text.special import eos_id
+from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.run import train
-from jointnmt.training.verdict import unigram_perplexity
+from jointnmt.training.verdict import Verdict, judge, unigram_perplexity
 from support.runs import At, assert_same_runs
-from support.tiny import tiny_recipe, write_corpus
-from support.tiny_run import experiment
+from support.tiny import ListStore, tiny_recipe, write_corpus
+from support.tiny_run import experiment, write_run
 
 
 def outlook(**changes: Any) -> Outlook:
@@ -158,6 +161,36 @@ def test_unigram_perplexity_is_the_cross_entropy_of_frequencies(tmp_path: Path) 
     chances = [(known.count(each) + 1) / (len(known) + size) for each in asked]
     expected = math.exp(-np.log(chances).mean())
     assert unigram_perplexity(stores[0], stores[1], size) == pytest.approx(expected)
+
+
+def judged(run: Path, *records: dict[str, Any], **training: Any) -> Verdict:
+    """The verdict on weights after update 1 by these records of validations, all with little perplexity."""
+    directory = TrainingDirectory(write_run(run, training=training))
+    directory.validation.mkdir()
+    with closing(RunLog(directory.log, None, 0)) as log:
+        for record in records:
+            values = {"event": "validation", "bleu": None, "translations": ["the dog"], **record}
+            directory.write_translations(values["step"], values["event"], values.pop("translations"))
+            log.write(**values, perplexity=1.0)
+    store: Any = ListStore()
+    store.target_token_counts = np.ones
+    return judge(directory, store, store, 9)
+
+
+@pytest.mark.parametrize("other", [{"event": "average", "steps": [1, 2]}, {}])
+def test_only_the_translations_of_the_kept_weights_are_judged(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Those of a rejected average, or of later and worse weights, say nothing about them."""
+    useless = {"bleu": 0.1, "translations": [""]}
+    later = {"step": 2, **other, **useless}
+    assert judged(tmp_path / "good", {"step": 1, "bleu": 20.0}, later).reasons == ()
+    assert judged(tmp_path / "untranslated", {"step": 1}, later).reasons == ()
+    bad = judged(tmp_path / "bad", {"step": 1, **useless}, {"step": 2, **other, "bleu": 20.0})
+    assert bad.reasons == ("its BLEU on the validation text is 0.10", "1 of its 1 translations are empty")
+
+
+def test_the_advice_says_how_long_the_warm_up_was(tmp_path: Path) -> None:
+    verdict = judged(tmp_path / "run", {"step": 1}, {"step": 29}, schedule={"warmup_steps": 10})
+    assert verdict.advice.startswith("the warm-up of 10 updates is more than 1/3 of the 29 updates: set ")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from jointnmt.runs import checkpoint
 from jointnmt.runs.contents import steps_of
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import validations
-from jointnmt.training.schedule import shorter_warmup
+from jointnmt.training.schedule import WARMUPS, shorter_warmup
 
 NEAR = 0.8
 """Share of the unigram perplexity above which a model knows little more than how frequent each piece is."""
@@ -47,7 +47,7 @@ def unigram_perplexity(train: TokenStore, validation: TokenStore, vocabulary: in
 
 
 def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vocabulary: int) -> Verdict:
-    """Judge the weights for translation of a finished training by their validation.
+    """Judge the weights for translation of a finished training by their own validation.
 
     Args:
         directory: RUN directory with log, translations of the validation text, and weights.
@@ -56,11 +56,11 @@ def judge(directory: RunDirectory, train: TokenStore, validation: TokenStore, vo
         vocabulary: number of target pieces.
     """
     steps = steps_of(checkpoint.read_values(directory.model))
-    records, of_weights = validations(directory.log), validations(directory.log, steps)[-1:]
-    translated = [record for record in (*records, *of_weights) if record.get("bleu") is not None][-1:]
-    reasons = [each for record in of_weights for each in _of_perplexity(record, train, validation, vocabulary)]
+    of_weights = validations(directory.log, steps)
+    translated = [record for record in of_weights if record.get("bleu") is not None][-1:]
+    reasons = [each for record in of_weights[-1:] for each in _of_perplexity(record, train, validation, vocabulary)]
     reasons += [each for record in translated for each in _of_translations(record, directory)]
-    updates = max((record["step"] for record in records), default=0)
+    updates = max((record["step"] for record in validations(directory.log)), default=0)
     return Verdict(tuple(reasons), _advice(directory, updates, len(train)))
 
 
@@ -96,8 +96,8 @@ def _advice(directory: RunDirectory, updates: int, pairs: int) -> str:
     schedule = experiment.training.schedule
     if (shorter := shorter_warmup(schedule, updates)) is not None:
         advice.append(
-            f"the warm-up of {schedule.warmup_steps:,} updates left the learning rate low in most of the {updates:,} "
-            f"updates: set training.schedule.warmup_steps to {shorter:,}"
+            f"the warm-up of {schedule.warmup_steps:,} updates is more than 1/{WARMUPS} of the {updates:,} updates: "
+            f"set training.schedule.warmup_steps to {shorter:,}"
         )
     patience = "" if experiment.validation.patience is None else ", with a higher validation.patience"
     advice.append(f"train for longer (training.max_updates, training.schedule.zero_at){patience}")
