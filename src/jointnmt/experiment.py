@@ -214,12 +214,17 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _resolve_tags(self) -> Self:
-        """Add the tags of texts to those of the segmentation."""
-        used = [text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None]
-        if set(used) - set(self.segmentation.tags):
-            tags = tuple(dict.fromkeys((*self.segmentation.tags, *used)))
-            object.__setattr__(self, "segmentation", self.segmentation.model_copy(update={"tags": tags}))  # frozen
+        """Add the tags of texts to those of the segmentation; the result does not count as given."""
+        given = self.segmentation.tags
+        if (tags := self._with_tags_of_texts(given)) != given:
+            resolved = self.segmentation.model_copy(update={"tags": tags})
+            resolved.model_fields_set.discard("tags")
+            object.__setattr__(self, "segmentation", resolved)  # frozen
         return self
+
+    def _with_tags_of_texts(self, tags: tuple[str, ...]) -> tuple[str, ...]:
+        used = (text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None)
+        return tuple(dict.fromkeys((*tags, *used)))
 
     @model_validator(mode="after")
     def _resolve_loss_mean(self) -> Self:
@@ -250,11 +255,12 @@ class Experiment(Config):
         """See `Config.given`; with the family, for which its class may stand, and without tags that texts add."""
         values = super().given()
         values["model"]["family"] = self.model.family
-        tags, used = [*self.segmentation.tags], {text.tag for text in (*self.data.train, *self.data.validation)}
-        while tags and tags[-1] in used:
-            tags.pop()
-        if "segmentation" in values:
-            values["segmentation"]["tags"] = tags
+        tags = self.segmentation.tags
+        if "segmentation" in values and "tags" not in self.segmentation.model_fields_set:
+            beginnings = (tags[:number] for number in range(len(tags) + 1))
+            values["segmentation"]["tags"] = next(
+                [*each] for each in beginnings if self._with_tags_of_texts(each) == tags
+            )
         return values
 
     def in_precision(self, precision: str) -> Self:

@@ -167,6 +167,13 @@ def test_settings_act_on_an_experiment_as_on_its_recipe(tmp_path: Path, monkeypa
     tagged = Experiment.load(recipe, ["data.train.0.tag=<b>", "segmentation.tags=[<a>]"])
     assert tagged.segmentation.tags == ("<a>", "<b>")
     assert Experiment.load(tagged.given(), {"data.train.0.tag": None}).segmentation.tags == ("<a>",)
+    two = "data.train=[{path: b.tsv, tag: <b>}, {path: a.tsv, tag: <a>}]"
+    for tags in ("[]", "[<a>]", "[<a>, <b>]", "[<c>, <b>]"):
+        of_recipe = Experiment.load(recipe, [two, f"segmentation.tags={tags}"])
+        assert Experiment.load(of_recipe.given()) == of_recipe, tags
+    untagged = {"data.train.0.tag": None, "data.train.1.tag": None}
+    explicit = Experiment.load(recipe, [two, "segmentation.tags=[<a>, <b>]"]).given()
+    assert Experiment.load(explicit, untagged).segmentation.tags == ("<a>", "<b>")
     lower = Experiment.load(recipe, ["segmentation.kind=bpe", "segmentation.lowercase=true"])
     with pytest.raises(ConfigurationError, match=r"does not fit the model of training\.from"):
         jointnmt.train(lower, tmp_path / "run", {"training.from": "package:tatoeba-de-en-transformer"})
