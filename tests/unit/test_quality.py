@@ -228,6 +228,24 @@ def test_documents_say_language_and_state_of_their_units(tmp_path: Path) -> None
     ]
 
 
+def test_the_state_of_an_alternative_is_not_that_of_the_unit(tmp_path: Path) -> None:
+    other = '<alt-trans><target state="needs-translation">Ja.</target></alt-trans>'
+    body = f'<trans-unit id="1"><source>Ja.</source><target>Yes.</target>{other}</trans-unit>'
+    file = f'<file source-language="de" target-language="en" original="a" datatype="x"><body>{body}</body></file>'
+    segments = "".join(
+        f'<segment state="{state}"><source>{source}</source><target>{target}</target></segment>'
+        for state, source, target in (("final", "Ja.", "Yes."), ("initial", "Nein.", "Nein."))
+    )
+    one, two = tmp_path / "one.xlf", tmp_path / "two.xlf"
+    one.write_text(f'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">{file}</xliff>', "utf-8")
+    names = 'xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de" trgLang="en"'
+    unit = f'<file id="f"><unit id="u">{segments}</unit></file>'
+    two.write_text(f'<xliff version="2.0" {names}>{unit}</xliff>', "utf-8")
+    texts = [text for path in (one, two) for text in gather_texts([path])]
+    found = [[(pair.source, pair.detail) for pair in text.pairs()] for text in texts]
+    assert found == [[("Ja.", "")], [("Ja.", ""), ("Nein.", "state initial")]]
+
+
 def test_a_side_of_invisible_characters_is_empty(tmp_path: Path) -> None:
     path = table(tmp_path / "mine.tsv", [*PAIRS[:20], ("\ufeff\u200b ", "Yes."), *PAIRS[20:40]])
     assert check(path)[0].counts() == {"empty": 1}

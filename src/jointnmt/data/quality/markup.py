@@ -209,6 +209,9 @@ def _document(content: bytes) -> tuple[str | None, list[_Unit]]:
 
 
 def _untranslated(unit: Any) -> str:
-    """The state of a document's unit whose translation is still missing; otherwise empty."""
-    stated = [each.get("state") for each in unit.iter("{*}target", "{*}segment")]
+    """The state of a document's unit whose translation is still missing; otherwise empty.
+
+    In version 1, its target states it; in version 2, the unit itself, a `segment`.
+    """
+    stated = [each.get("state") for each in (unit, *unit.findall("{*}target"))]
     return next((f"state {state}" for state in stated if state in UNTRANSLATED), "")
