@@ -144,10 +144,10 @@ def test_bad_pairs_are_an_error_or_are_dropped_and_counted(tmp_path: Path, reaso
 BAD_LINES = {
     "a.tsv": [
         ("only one column", "no column 1"),
+        ("\t\t", "another number of columns than before, 3 instead of 2"),
         ("a\ttab\ttoo many", "another number of columns than before, 3 instead of 2"),
     ],
     "a.jsonl": [
-        ("", "not JSON"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[]", "no string under the key 'source'"),
@@ -168,6 +168,25 @@ def test_bad_lines_in_files_of_pairs(tmp_path: Path, name: str, line: str, reaso
     report = FilterReport()
     assert len(read(config(tmp_path, {"path": name}, invalid="drop"), report)) == 2
     assert sum(report.removed.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "reason"),
+    [
+        ("a.tsv", ["", " ", "\u200b", "\r"], "empty line"),
+        ("a.jsonl", ["", " \t", "\u200b", "\r"], "empty line"),
+        ("a.tsv", ["\t"], "empty source"),
+    ],
+)
+def test_a_blank_line_in_a_file_of_pairs_is_empty(tmp_path: Path, name: str, lines: list[str], reason: str) -> None:
+    good = "x\ty" if name == "a.tsv" else '{"source": "x", "target": "y"}'
+    for line in lines:
+        (tmp_path / name).write_text(f"{line}\n{good}\n{line}\n", newline="")
+        with pytest.raises(DataError, match=rf"{name}:1: {reason}.*data\.filters\.empty=drop"):
+            read(config(tmp_path, {"path": name}, invalid="drop"))
+        report = FilterReport()
+        assert read(config(tmp_path, {"path": name}, empty="drop"), report) == [("x", "y")]
+        assert report.removed == {reason: 2}
 
 
 @pytest.mark.parametrize("compression", [gzip, lzma, bz2])

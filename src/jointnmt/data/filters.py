@@ -19,7 +19,9 @@ class FilterConfig(Config):
         "error",
         description="a line that is not UTF-8, holds a NUL byte, or lacks its column or key: stop, or drop the pair",
     )
-    empty: Literal["error", "drop"] = Field("error", description="a pair with an empty or blank side: stop, or drop it")
+    empty: Literal["error", "drop"] = Field(
+        "error", description="a blank line, or a pair with a blank side: stop, or drop it"
+    )
     min_length: int = Field(2, ge=1, le=1_000_000, description="fewest pieces of either side; 2: one and the end mark")
     max_length: int | None = Field(None, ge=2, le=1_000_000, description="most pieces of either side; null: no limit")
     max_ratio: float | None = Field(

@@ -146,11 +146,14 @@ def parser(text: ParallelText) -> Parser:
 
         return parse_two
 
-    split = _TsvSplitter() if text.format == ".tsv" else _split_json
-    fields = text.fields
+    is_table, fields = text.format == ".tsv", text.fields
+    split = _TsvSplitter() if is_table else _split_json
 
     def parse_one(row: Row, line: int) -> tuple[str, str]:
-        source, target = split(_decode(row[0], files[0], line), fields, f"{files[0]}:{line}")
+        content, origin = _decode(row[0], files[0], line), f"{files[0]}:{line}"
+        if is_blank(content) and not (is_table and "\t" in content):  # tabs alone: columns with nothing in them
+            raise _BadPairError("empty", "empty line", origin)
+        source, target = split(content, fields, origin)
         return source, target
 
     return parse_one
