@@ -29,7 +29,7 @@ from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.report import StepReport
-from jointnmt.training.run import train
+from jointnmt.training.run import prepare_data, train
 from jointnmt.training.validation import Validation
 from support.runs import At, assert_same_runs, log_records
 from support.tiny import tiny_recipe, write_corpus
@@ -353,8 +353,9 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
     stop_at(tmp_path, tmp_path / "run", 2)
     text = (tmp_path / "train.de").read_text(encoding="utf-8")
     (tmp_path / "train.de").write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
-    with pytest.raises(DataError, match="training data has changed"):
-        train(experiment(tmp_path), tmp_path / "run", NoDisplay())
+    for start in (train, prepare_data):
+        with pytest.raises(DataError, match="training data has changed"):
+            start(experiment(tmp_path), tmp_path / "run", NoDisplay())
 
 
 def test_changed_validation_data_is_refused(tmp_path: Path) -> None:
@@ -362,8 +363,9 @@ def test_changed_validation_data_is_refused(tmp_path: Path) -> None:
     stop_at(tmp_path, tmp_path / "run", 2)
     text = (tmp_path / "valid.de").read_text(encoding="utf-8")
     (tmp_path / "valid.de").write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
-    with pytest.raises(DataError, match="validation data has changed"):
-        train(experiment(tmp_path), tmp_path / "run", NoDisplay())
+    for start in (train, prepare_data):
+        with pytest.raises(DataError, match="validation data has changed"):
+            start(experiment(tmp_path), tmp_path / "run", NoDisplay())
 
 
 def test_a_state_without_the_validation_data_is_gone_on_from(corpus: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def open_text_of_run(run: Path, data: DataConfig, segmentation: Segmentation, wh
     """
     directory = RunDirectory(run)
     corpus = _bundled_corpus(directory.path)
-    known = _fingerprint(directory, which)
+    known = trained_fingerprint(directory, which)
     if corpus is not None:
         data = data.model_copy(update={"root": corpus})
     elif known is None and data.root == Path() and getattr(data, which):
@@ -58,8 +58,8 @@ def _bundled_corpus(run: Path) -> Path | None:
     return max(named, key=lambda each: len(each.name), default=None)
 
 
-def _fingerprint(directory: RunDirectory, which: Which) -> str | None:
-    """The fingerprint of a text in the last state of the training."""
+def trained_fingerprint(directory: RunDirectory, which: Which) -> str | None:
+    """The fingerprint of a text in the last state of the training, which is not verified; None: there is none."""
     key = {"train": "data", "validation": "validation"}[which]
     states = (checkpoint.read_values(path).get(key) for path in (directory.states.last, directory.states.previous))
     return next((each for each in states if isinstance(each, str)), None)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from jointnmt.bounded_yaml import parse_yaml
 from jointnmt.config import differences, in_words
-from jointnmt.errors import ConfigurationError, ModelError
+from jointnmt.errors import ConfigurationError, DataError, ModelError
 from jointnmt.experiment import Experiment
 from jointnmt.files import remove_unfinished, write_text
 from jointnmt.runs import checkpoint
@@ -184,6 +184,18 @@ class TrainingDirectory(RunDirectory):
         if self.parts is not None:
             self.parts.check(values, path)
             check_provenance(values, self.provenance, path)
+
+    def check_text(self, which: str, old: str | None, new: str | None) -> None:
+        """Check that the fingerprint of a text is the one in the state; None: there is none.
+
+        Raises:
+            DataError: if the text has changed.
+        """
+        if old is not None and new is not None and old != new:
+            raise DataError(
+                f"{self.path}: the {which} data has changed since this run began. Restore the old files, or choose "
+                "another directory for --out."
+            )
 
     def write_versions(self, facts: dict[str, Any], code: str, others: Sequence[str] = ()) -> None:
         """Write versions of packages, `others`, which define the family, included; the digest of the code; and `facts`.

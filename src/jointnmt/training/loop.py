@@ -8,7 +8,7 @@ import signal
 from dataclasses import replace
 from typing import Any
 
-from jointnmt.errors import DataError, JointNMTError
+from jointnmt.errors import JointNMTError
 from jointnmt.experiment import ValidationConfig
 from jointnmt.interruption import Interruption, StopSignals, exit_code
 from jointnmt.models.gates import named_layers
@@ -99,9 +99,9 @@ class TrainingRun:
         if saved is None:
             return None
         self.directory.check_checkpoint(saved.values, saved.path)
-        self._check_data("training", saved.values["data"], self.trainer.store.fingerprint)
+        self.directory.check_text("training", saved.values["data"], self.trainer.store.fingerprint)
         # None: no validation text, or a state from a version that did not save its fingerprint.
-        self._check_data("validation", saved.values.get("validation"), self._validation_fingerprint())
+        self.directory.check_text("validation", saved.values.get("validation"), self._validation_fingerprint())
         return saved.tensors, saved.values
 
     def _unfinished_events(self) -> set[str]:
@@ -124,13 +124,6 @@ class TrainingRun:
         is_measured = self.validation is None or len(steps) == 1
         recorded = self.logs is not None and (is_measured or self.logs.has("average", self.step))
         return recorded and self.directory.holds_result_of(steps)
-
-    def _check_data(self, which: str, old: str | None, new: str | None) -> None:
-        if old is not None and new is not None and old != new:
-            raise DataError(
-                f"{self.directory.path}: the {which} data has changed since this run began. Restore the old files, or "
-                "choose another directory for --out."
-            )
 
     def _validation_fingerprint(self) -> str | None:
         return None if self.validation is None else self.validation.store.fingerprint

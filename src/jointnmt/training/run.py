@@ -18,7 +18,7 @@ from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
 from jointnmt.data.corpus import read_lines
 from jointnmt.data.pool import Pool
-from jointnmt.data.store import TokenStore, build_store
+from jointnmt.data.store import TokenStore, build_store, text_fingerprint
 from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
@@ -30,6 +30,7 @@ from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
 from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import changes
+from jointnmt.runs.training_text import trained_fingerprint
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
@@ -111,7 +112,7 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
 
     Raises:
         ConfigurationError: if `out` is not a run, or that of another recipe, or the training would never end.
-        DataError: if the data cannot be used.
+        DataError: if the data cannot be used, or has changed since the training in `out` began.
         LostProcessError: if a process that segments text dies.
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
@@ -125,9 +126,13 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
             _open(experiment, directory, held, display)
             segmentation = Segmentation.load(directory.segmentation)
             parts: tuple[Which, ...] = ("train", "validation") if experiment.data.validation else ("train",)
+            names = {"train": "training", "validation": "validation"}
+            for which in parts:
+                if (old := trained_fingerprint(directory, which)) is not None:
+                    directory.check_text(names[which], old, text_fingerprint(experiment.data, segmentation, which))
             for which in parts:
                 store = build_store(experiment.data, segmentation, which, shown(display, "segmenting the text"), pool)
-                _check_lengths(store, experiment.model.max_length, "training" if which == "train" else which)
+                _check_lengths(store, experiment.model.max_length, names[which])
         except KeyboardInterrupt as error:
             raise _interruption(None, exit_code(error)) from None
     logger.info("the text is prepared; train with the same recipe and --out %s", out)
