@@ -13,7 +13,7 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 
-from jointnmt.errors import ModelError
+from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints
@@ -363,6 +363,16 @@ def test_average_chooses_the_best_or_the_latest(directory: TrainingDirectory) ->
     assert choose_checkpoints(directory.path, given=[directory.states.last]) == [directory.states.last]
     with pytest.raises(ModelError, match="there is no run here"):
         choose_checkpoints(directory.path / "nowhere", given=[directory.states.last])
+
+
+def test_no_update_is_averaged_twice(directory: TrainingDirectory) -> None:
+    """The last state is that of a validated update, too."""
+    run_state(directory, best=[4, 3], latest=[4])
+    last, *others = directory.states.last, directory.scored(3), directory.scored(4)
+    assert choose_checkpoints(directory.path, given=others) == others
+    assert choose_checkpoints(directory.path, given=[last, others[0]]) == [last, others[0]]
+    with pytest.raises(ConfigurationError, match=r"step-0+4\.\w+: has the weights after update 4, as has .*last\."):
+        choose_checkpoints(directory.path, given=[last, *others])
 
 
 def test_choosing_while_a_training_saves_deletes_nothing(

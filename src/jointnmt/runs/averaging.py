@@ -87,7 +87,7 @@ def choose_checkpoints(
     """Paths of checkpoints of a run: the `best`, best first; the `last` kept ones, oldest first; or those `given`.
 
     Raises:
-        ConfigurationError: if one is given twice.
+        ConfigurationError: if one is given twice, or two have the weights after the same update.
         ModelError: if there is no run, or it keeps too few, or a given one is of another model.
     """
     directory = RunDirectory(run)
@@ -118,7 +118,14 @@ def _check_given(run: Path, given: Sequence[Path]) -> None:
     files = [path.resolve() for path in given]
     if repeated := [path for number, path in enumerate(given) if files[number] in files[:number]]:
         raise ConfigurationError(f"{repeated[0]}: is given twice. Give each checkpoint once.")
-    bound = {path: values for path in given if is_bound(values := checkpoint.read_values(path))}
+    found = {path: checkpoint.read_values(path) for path in given}
+    single = [(path, steps) for path, values in found.items() if len(steps := steps_of(values)) == 1]
+    for number, (path, steps) in enumerate(single):
+        if same := [other for other, others in single[:number] if others == steps]:
+            raise ConfigurationError(
+                f"{path}: has the weights after update {steps[0]}, as has {same[0]}. Give only one of them."
+            )
+    bound = {path: values for path, values in found.items() if is_bound(values)}
     if not bound:
         return
     parts = Parts.of(read_experiment(run), RunDirectory(run).segmentation)
