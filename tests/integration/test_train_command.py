@@ -188,7 +188,11 @@ def test_validation_measures_what_scoring_and_translating_give(run: Path) -> Non
     ("changes", "message"),
     [
         (["training.max_updates=null"], "This training would never end"),
-        (["data.validation=[]", "validation.patience=2"], "patience needs a text in data.validation"),
+        (
+            ["data.validation=[]", "validation.patience=2"],
+            "validation.patience is 2, which needs a text in data.validation. Name one, or set "
+            "validation.patience=null.",
+        ),
         (["data.validation=[]", "validation.patience=null", "validation.metric=bleu"], "bleu, which needs a text"),
         (["validation.metric=bleu", "validation.bleu_every=0"], "BLEU is never measured"),
     ],

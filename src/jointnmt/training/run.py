@@ -154,7 +154,10 @@ def _check_end(experiment: Experiment) -> None:
             "training.schedule.zero_at or validation.patience."
         )
     if validation.patience is not None and not experiment.data.validation:
-        raise ConfigurationError("validation.patience needs a text in data.validation.")
+        raise ConfigurationError(
+            f"validation.patience is {validation.patience}, which needs a text in data.validation. Name one, or "
+            "set validation.patience=null."
+        )
     if validation.metric == "bleu" and not experiment.data.validation:
         raise ConfigurationError("validation.metric is bleu, which needs a text in data.validation.")
     if validation.metric == "bleu" and validation.bleu_every == 0:
