@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from torch.nn.utils import prune
 from torch.testing import assert_close
 
 from jointnmt.models import TranslationModel, build_model
-from jointnmt.models.layers.embedding import TokenEmbedding
+from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
-from jointnmt.models.quantize import prepare_for_inference
+from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
 from jointnmt.ops import Normed, backend
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
 from jointnmt.text.special import eos_id
@@ -157,6 +158,37 @@ def test_a_layer_of_ones_own_is_not_packed(caplog: pytest.LogCaptureFixture) -> 
     prepared = prepare_for_inference(model, "bfloat16")
     assert any(type(module) is Twice for module in prepared.modules())
     assert "keep the model's precision" in caplog.text
+
+
+class Colder(VocabularyProjection):
+    """A projection that computes something else than its weights imply."""
+
+    def forward(self, hidden: Tensor | Normed) -> Tensor:
+        return 2 * super().forward(hidden)
+
+
+def hook(projection: nn.Module) -> None:
+    projection.register_forward_hook(lambda _, __, logits: 2 * logits)
+
+
+def replace_forward(projection: nn.Module) -> None:
+    computed = projection.forward
+    projection.forward = lambda hidden: 2 * computed(hidden)
+
+
+@pytest.mark.parametrize("change", [as_class(Colder), hook, replace_forward])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_projection_of_ones_own_is_not_packed(
+    change: Callable[[nn.Module], Any], precision: Precision, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = model_of("transformer")
+    expected = 2 * logits_of(model)
+    change(model.output)  # type: ignore[arg-type]
+    assert not kernels_multiply(model, precision)
+    with torch.autocast("cpu", torch.bfloat16, precision == "bfloat16"):
+        found = logits_of(prepare_for_inference(model, precision)).float()
+    assert_close(found, expected, rtol=0.1, atol=0.1)
+    assert caplog.text.endswith("prepared for bfloat16: output\n") is (precision == "bfloat16")
 
 
 def translations(model: TranslationModel) -> list[tuple[int, ...]]:

@@ -34,8 +34,8 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     bfloat16 weights if there are no kernels for 8-bit integers, and its own without any kernels. On a CPU, weights are
     packed for the kernels, so that a translation does not depend on its batch; without kernels, float32 and bfloat16
     weights stay unchanged. Where none are packed, layer norms are in half precision, too. All other weights, such as
-    the embeddings, are shared with the model; so are those of PyTorch's linear layers, with a warning unless the
-    precision is float32.
+    the embeddings, are shared with the model; so are those of PyTorch's linear layers, and of layers with hooks or
+    another `forward`, with a warning unless the precision is float32.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     packs = precision in PACKED and (precision == "int8" or on_cpu)
@@ -46,16 +46,14 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
 
     def prepared(module: nn.Module) -> nn.Module:
         if _can_be_prepared(module):
-            return linear(module)
-        if isinstance(module, VocabularyProjection):
-            return projection(module)
+            return projection(module) if isinstance(module, VocabularyProjection) else linear(module)
         return half(module) if isinstance(module, LayerNorm) and not packs else module
 
     left = [name for name, each in _with_weights(model) if not _can_be_prepared(each)]
     if left and precision != "float32":
         logger.warning(
-            "%d layers keep the model's precision: only jointnmt's Linear, without hooks or another forward, can be "
-            "prepared for %s: %s",
+            "%d layers keep the model's precision: only jointnmt's Linear and VocabularyProjection, without hooks or "
+            "another forward, can be prepared for %s: %s",
             *(len(left), precision, ", ".join(left)),
         )
     replaced = {id(module): new for module in model.modules() if (new := prepared(module)) is not module}
@@ -67,22 +65,21 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
 
 def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
     """Whether the kernels compute all matrix products of a model prepared for inference in this precision."""
-    projections = (each for each in model.modules() if isinstance(each, VocabularyProjection))
-    layers = [*(each for _, each in _with_weights(model)), *projections]
-    own = all(isinstance(each, VocabularyProjection) or _can_be_prepared(each) for each in layers)
+    layers = [each for _, each in _with_weights(model)]
+    own = all(map(_can_be_prepared, layers))
     return own and precision in PACKED and all(PACKED[precision].packs(cast(Tensor, each.weight)) for each in layers)
 
 
 def _can_be_prepared(layer: nn.Module) -> bool:
-    """Whether it is a linear layer of this package, without hooks or another `forward`."""
-    return isinstance(layer, Linear) and is_fusable(layer)
+    """Whether it is a linear layer or projection of this package, without hooks or another `forward`."""
+    return isinstance(layer, Linear | VocabularyProjection) and is_fusable(layer)
 
 
 def _with_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Layers that multiply by a matrix, with their names; neither embedding tables nor shortcuts' gate biases."""
     for name, module in model.named_modules():
         own = any(each.dim() > 1 for each in module.parameters(recurse=False))
-        if own and not isinstance(module, TokenEmbedding | VocabularyProjection | Shortcut):
+        if own and not isinstance(module, TokenEmbedding | Shortcut):
             yield name, module
 
 

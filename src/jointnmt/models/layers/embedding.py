@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jointnmt.models.layers.dropout import SharedDropout
-from jointnmt.ops import linear, to_autocast_dtype
+from jointnmt.ops import Normed, fusable, linear, to_autocast_dtype
 from jointnmt.text.special import pad_id
 
 
@@ -67,5 +67,6 @@ class VocabularyProjection(nn.Module):
         super().__init__()
         self.weight = table
 
-    def forward(self, hidden: Float[Tensor, "*places E"]) -> Float[Tensor, "*places V"]:
+    @fusable
+    def forward(self, hidden: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places V"]:
         return linear(hidden, self.weight)
