@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune
 from torch.testing import assert_close
 
 from jointnmt.models import TranslationModel, build_model
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
+from jointnmt.models.layers.feed_forward import FeedForward
 from jointnmt.models.layers.linear import Linear
 from jointnmt.models.layers.norm import LayerNorm
 from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
-from jointnmt.ops import Normed, backend
+from jointnmt.ops import Biased, Normed, backend
 from jointnmt.search import Hypothesis, SearchConfig, beam_search
 from jointnmt.text.special import eos_id
 from support.kernels import MODELS, VOCABULARY
@@ -136,6 +140,45 @@ def test_hooks_are_called_in_search(family: str) -> None:
     hooked = translations(model)
     handle.remove()
     assert hooked != before == translations(model)
+
+
+def own_forward(model: TranslationModel) -> AbstractContextManager[Any]:
+    *_, ffn = (each for each in model.modules() if isinstance(each, FeedForward))
+    computed = ffn.forward
+    return patch.object(ffn, "forward", lambda x: without_value(computed(x)))
+
+
+def another_class_forward(_: TranslationModel) -> AbstractContextManager[Any]:
+    computed = FeedForward.forward
+    return patch.object(FeedForward, "forward", lambda self, x: without_value(computed(self, x)))
+
+
+def hook_of_all_modules(_: TranslationModel) -> AbstractContextManager[Any]:
+    return register_module_forward_hook(
+        lambda module, _, result: without_value(result) if isinstance(module, FeedForward) else None
+    )
+
+
+def without_value(update: Biased) -> Biased:
+    """The bias alone, by an operation of PyTorch's in place: kernels and addresses stay the same."""
+    update.value.zero_()
+    return update
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("change", [own_forward, another_class_forward, hook_of_all_modules])
+def test_a_model_that_has_searched_before_notices_a_change_of_its_layers(
+    family: str, change: Callable[[TranslationModel], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = prepare_for_inference(model_of(family), "float32")
+    for _ in range(3):
+        before = translations(model)
+    with change(model):
+        found = [translations(model) for _ in range(3)]
+        with monkeypatch.context() as without_replay:
+            without_replay.setenv("JOINTNMT_GRAPHS", "0")
+            expected = translations(model)
+    assert found == 3 * [expected] and expected != before == translations(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

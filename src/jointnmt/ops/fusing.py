@@ -20,7 +20,7 @@ def fusable(forward: Forward) -> Forward:
 
 def takes_normed(layer: nn.Module) -> bool:
     """Whether `layer` accepts a `Normed`; not with hooks, which expect tensors."""
-    return hasattr(type(layer).forward, "is_fusable") and _is_as_its_class(layer)
+    return hasattr(type(layer).forward, "is_fusable") and is_as_its_class(layer)
 
 
 def is_fusable(layer: nn.Module) -> bool:
@@ -28,15 +28,12 @@ def is_fusable(layer: nn.Module) -> bool:
 
     Not if it has another `forward` (as adapters do) or hooks (as PyTorch's pruning does): then it has to be called.
     """
-    return takes_normed(layer) or (type(layer).forward in PYTORCH and _is_as_its_class(layer))
+    return takes_normed(layer) or (type(layer).forward in PYTORCH and is_as_its_class(layer))
 
 
-def _is_as_its_class(layer: nn.Module) -> bool:
-    return not has_hooks(layer) and "forward" not in vars(layer)
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether forward or backward hooks are registered on `module`."""
-    return bool(
+def is_as_its_class(module: nn.Module) -> bool:
+    """Whether a call of `module` is its class's `forward` alone: it has no `forward` of its own and no hooks."""
+    has_hooks = (
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )
+    return not has_hooks and "forward" not in vars(module)

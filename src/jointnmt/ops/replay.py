@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from jointnmt.ops.backend import graphs_enabled, implementation, kernels_read
 from jointnmt.ops.cuda_graph import Computation
-from jointnmt.ops.fusing import has_hooks
+from jointnmt.ops.fusing import is_as_its_class
 from jointnmt.ops.linear import MANY_ROWS
 from jointnmt.ops.native import library
 from jointnmt.ops.native.packed import PackedLinear
@@ -59,6 +60,8 @@ class Recorded:
 class _KnownPositions:
     """Recordings of a model's decoding positions, and what is known about them."""
 
+    forwards: list[object]
+    """The `forward` of each module's class, as they were recorded."""
     proven: dict[Hashable, Hashable] = field(default_factory=dict)
     """Kernels that a position was observed to consist of, and the weights that they read, for each kind of input."""
     recorded: dict[Hashable, Recorded] = field(default_factory=dict)
@@ -99,7 +102,8 @@ class KernelRunner:
 
     PyTorch's own operations are not recorded: a computation that does not consist of kernels alone is run as usual.
     Detecting such operations takes time, so it is done once for each model: if later the same kernels are called on
-    each other's results, the same weights and the inputs, there can be nothing else between them.
+    each other's results, the same weights and the inputs, there can be nothing else between them. While a module has
+    hooks or a `forward` of its own, nothing is recorded; another `forward` of a class makes it another model.
     """
 
     def __init__(self) -> None:
@@ -123,11 +127,15 @@ class KernelRunner:
             return compute(x)
         size, addresses = len(x), _addresses(x, memory)
         if self._recorded is None or size > self._recorded.recording.most or addresses != self._addresses:
-            if any(map(has_hooks, model.modules())):
+            modules = list(model.modules())
+            if _has_any_global_hook() or not all(map(is_as_its_class, modules)):
                 return compute(x)
-            known = _known.setdefault(model, _KnownPositions())
+            forwards: list[object] = [type(module).forward for module in modules]
+            known = _known.get(model)
+            if known is None or known.forwards != forwards:
+                known = _known[model] = _KnownPositions(forwards)
             on = None if _has_many_rows(x) else _dependencies(x, memory)  # for many rows, Python's time is negligible
-            self._recorded = None if on is None else known.take(on, size, _weights(model), self)
+            self._recorded = None if on is None else known.take(on, size, _weights(modules), self)
             if self._recorded is None:
                 return self._record(known, on, compute, x, memory)
             self._recorded.recording.move(memory)
@@ -183,14 +191,14 @@ def _dependencies(x: Tensor, memory: Sequence[Tensor]) -> Hashable:
     return torch.get_num_threads(), implementation(), x.dtype, x.shape[1:], *shapes
 
 
-def _weights(model: nn.Module) -> Hashable:
-    """Addresses of the weights, and how often they were changed in place.
+def _weights(modules: Sequence[nn.Module]) -> Hashable:
+    """Addresses of the weights of a model's modules, and how often they were changed in place.
 
     An address that a recording reads is not reused for another tensor: recordings keep their arguments and packed
     weights alive. They do not keep a norm's weights, but read what is stored there.
     """
     tensors: list[Tensor | None] = []
-    for module in model.modules():  # not `parameters()`: building all names takes as long as a position
+    for module in modules:  # not `parameters()`: building all names takes as long as a position
         tensors += [*module._parameters.values(), *module._buffers.values()]
         if isinstance(module, PackedLinear):
             tensors += module.arranged
