@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -181,18 +182,39 @@ def test_a_model_that_has_searched_before_notices_a_change_of_its_layers(
     assert found == 3 * [expected] and expected != before == translations(model)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_embedding_of_another_kind_is_called_in_search(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Learned(TokenEmbedding):
-        def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-            return super().forward(ids, start) + 3 * torch.sin(torch.arange(self.weight.shape[1]) + start)
+def learned(
+    self: TokenEmbedding, ids: Tensor, start: int = 0, forward: Callable[..., Tensor] = TokenEmbedding.forward
+) -> Tensor:
+    """A `forward` of embeddings with other positions."""
+    return forward(self, ids, start) + 3 * torch.sin(torch.arange(self.weight.shape[1]) + start)
 
+
+def subclass(embedding: TokenEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "__class__", type("Learned", (TokenEmbedding,), {"forward": learned}))
+
+
+def own_embedding(embedding: TokenEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "forward", partial(learned, embedding))
+
+
+def every_embedding(_: TokenEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TokenEmbedding, "forward", learned)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("change", [subclass, own_embedding, every_embedding])
+def test_an_embedding_of_another_kind_is_called_in_search(
+    family: str, change: Callable[[TokenEmbedding, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = prepare_for_inference(model_of(family), "float32")
-    model.target_embedding.__class__ = Learned
+    embedding = model.target_embedding
+    assert isinstance(embedding, TokenEmbedding)
+    before = translations(model)
+    change(embedding, monkeypatch)
     for _ in range(3):
         found = translations(model)
     monkeypatch.setenv("JOINTNMT_GRAPHS", "0")
-    assert found == translations(model)
+    assert before != found == translations(model)
 
 
 def test_a_layer_of_ones_own_is_not_packed(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,9 @@ from jointnmt.ops import AttentionMask, MultiStepDecoder, append_to_cache, cache
 from jointnmt.ops.cuda_graph import CUDAGraphRunner
 from jointnmt.ops.replay import KernelRunner, replays
 
+FORWARD = TokenEmbedding.forward
+"""What `MultiStepDecoder` computes, even if somebody replaces it in the class."""
+
 Constants = TypeVar("Constants", bound="tuple[Any, ...]")
 """Tensors that a family computes once from the source: sentences are their first axis, in tuples of any depth."""
 
@@ -158,7 +161,9 @@ class CachedState(Generic[Constants]):
         recorded = self._kernels.ready(slots.num_sentences, slots.rows_per_sentence, self._memory())
         if recorded is None or torch.is_grad_enabled() or not replays(recorded.given):
             return None
-        if type(embedding) is not TokenEmbedding:  # a subclass may compute something else
+        if type(embedding) is not TokenEmbedding or "forward" in vars(embedding):  # it may compute something else
+            return None
+        if TokenEmbedding.forward is not FORWARD:
             return None
         begin, room = slots.position + 1, (slots.room - slots.used) // slots.rows_per_sentence
         positions, table = embedding.positions[begin : begin + room], embedding.weight
