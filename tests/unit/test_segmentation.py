@@ -187,7 +187,13 @@ def test_special_pieces_in_a_text_are_ordinary_text(kind: str, learnt: bool, mar
     for text in (mark, f"{mark}{mark}", f"Hund {mark} x{mark}y {mark}", f"{mark} Hund"):
         ids = segmenter.encode_ids(text)
         assert not {pad_id, bos_id, eos_id, unk_id} & set(ids)
-        assert segmenter.decode_ids(ids) == prepared(text)
+        assert segmenter.decode_ids(ids) == segmenter.decode(segmenter.encode(text)) == prepared(text)
+    assert_each_id_has_its_own_piece(segmenter)
+
+
+def assert_each_id_has_its_own_piece(segmenter: Segmenter) -> None:
+    pieces = [segmenter.piece(i) for i in range(segmenter.vocabulary_size)]
+    assert len(set(pieces)) == len(pieces)
 
 
 @pytest.mark.parametrize("learnt", [False, True], ids=["unseen", "learnt"])
@@ -200,6 +206,23 @@ def test_special_pieces_as_words_are_ordinary_words(learnt: bool, mark: str) -> 
     assert not {pad_id, bos_id, eos_id} & set(ids)
     assert (unk_id in ids) is not learnt
     assert segmenter.decode_ids(ids) == f"Der {mark if learnt else '<unk>'} Hund"
+    assert segmenter.decode(segmenter.encode(f"Der {mark} Hund")) == segmenter.decode_ids(ids)
+    assert_each_id_has_its_own_piece(segmenter)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tag_within_a_text_is_ordinary_text(kind: str) -> None:
+    lines = [*GERMAN, *["Der <2en> Hund", "Der<2en> Hund<2en>"] * 20]
+    segmenter = train(kind, source=lines, tags=["<2en>"]).source
+    [tag] = segmenter.tag_ids
+    first, *ids = segmenter.encode_ids("<2en> Der <2en> Hund")
+    assert first == tag and tag not in ids and unk_id not in ids
+    assert (
+        segmenter.decode_ids([first, *ids]) == segmenter.decode(segmenter.encode("Der <2en> Hund")) == "Der <2en> Hund"
+    )
+    assert_each_id_has_its_own_piece(segmenter)
+    if kind == "bpe":
+        assert {len(segmenter.piece(letter)) for i in ids for letter in segmenter.letters(i)} == {1}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,6 +19,7 @@ from jointnmt.ops.out_of_memory import in_parts
 from jointnmt.search import SamplingConfig, SearchConfig
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.text.special import SPECIAL_PIECES
 from jointnmt.translator import Candidate, TranslationOptions, Translator, forced_decoding, searching
 from jointnmt.translator.attention import attend
 from jointnmt.translator.batching import default_cells, in_order, plan_window, windows
@@ -175,6 +176,20 @@ def test_pieces_are_scored_as_search_chose_them(kind: str) -> None:
     assert [each.log_probability for each in of_marked] == [each.log_probability for each in scored]
     with pytest.raises(DataError, match="'</s>', which is not a piece"):
         list(translator.score_stream(["und"], ["</s> </s>"], pieces=True))
+
+
+def test_words_spelt_like_special_pieces_are_scored_as_search_chose_them() -> None:
+    config = SegmentationConfig.model_validate({"kind": "word", "min_frequency": 1, "joint": False})
+    words = [*TARGET_WORDS, *SPECIAL_PIECES]
+    segmentation = Segmentation.train(config, [" ".join(SOURCE_WORDS)], [" ".join(words)], "de", "en")
+    translator = make(segmentation)
+    found = translator.translations(LINES, sample=True, seed=1, num_best=9)
+    pairs = [(each.source, candidate) for each in found for candidate in each.candidates]
+    assert {token for _, each in pairs for token in each.tokens} > {"</s>", "<s>▁", "</s>▁", "<unk>", "<unk>▁"}
+    sources, pieces = zip(*((source, " ".join(each.tokens)) for source, each in pairs), strict=True)
+    for (_, each), scored in zip(pairs, translator.score_stream(sources, pieces, pieces=True), strict=True):
+        assert scored.tokens == each.tokens
+        assert scored.token_log_probabilities == pytest.approx(each.token_log_probabilities, abs=1e-5)
 
 
 def test_what_cannot_be_scored_is_an_error_that_names_the_line(translator: Translator) -> None:

@@ -49,8 +49,10 @@ class Segmenter:
         self._preprocessor = TextPreprocessor.of(config, language) if preprocessor is None else preprocessor
         self.truecaser, self.rules = self._preprocessor.truecaser, self._preprocessor.language
         marked = {tag + SPACE: tag for tag in config.tags}
+        self._spelt_alike = {piece + SPACE: piece for piece in (*SPECIAL_PIECES, *config.tags)}
+        names = {piece: name for name, piece in self._spelt_alike.items()} | marked
         ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
-        self._pieces = (*SPECIAL_PIECES, *(marked.get(piece, piece) for piece in ordinary))
+        self._pieces = (*SPECIAL_PIECES, *(names.get(piece, piece) for piece in ordinary))
         self._ids_of_tags = {tag: self._pieces.index(tag) for tag in self.tags}
         marks = range(len(SPECIAL_PIECES), min(len(SPECIAL_PIECES) + len(marked), len(self._pieces)))
         self._unwritten = _UNSEEN | {i for i in marks if self._pieces[i] in config.tags}
@@ -66,7 +68,7 @@ class Segmenter:
         return tuple(self._ids_of_tags.values())
 
     def piece(self, piece_id: int) -> str:
-        """The piece of an id.
+        """The piece of an id; text that is spelt like a special piece or a tag is a piece that ends in `▁`.
 
         Raises:
             IndexError: if there is no such id.
@@ -119,9 +121,9 @@ class Segmenter:
 
     def letters(self, piece_id: int) -> tuple[int, ...]:
         """The single-character pieces from which BPE builds a piece; a special piece or a tag is returned itself."""
-        piece = self._pieces[piece_id]
-        whole = piece_id < len(SPECIAL_PIECES) or piece in self.config.tags
-        return (piece_id,) if whole else tuple(map(self._vocabulary.ids.__getitem__, piece))
+        if piece_id < len(SPECIAL_PIECES) or self._pieces[piece_id] in self.config.tags:
+            return (piece_id,)
+        return tuple(map(self._vocabulary.ids.__getitem__, self._vocabulary.pieces[piece_id]))
 
     @property
     def merges(self) -> Merges:
@@ -130,7 +132,8 @@ class Segmenter:
 
     def decode(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
-        words = pieces if self.config.kind == "word" else "".join(pieces).replace(SPACE, " ").split()
+        spelt = [self._spelt_alike.get(piece, piece) for piece in pieces]
+        words = spelt if self.config.kind == "word" else "".join(spelt).replace(SPACE, " ").split()
         return self._preprocessor.undo(words)
 
     def decode_ids(self, ids: Sequence[int]) -> str:
