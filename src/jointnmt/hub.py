@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import Scores
@@ -23,7 +25,7 @@ from jointnmt.runs.directory import FAMILY_PACKAGES, RunDirectory
 from jointnmt.runs.folder import replacing
 from jointnmt.runs.log import validations
 from jointnmt.runs.parts import PARTS, Parts
-from jointnmt.runs.weights import StoredPrecision, check_precision, write_compact
+from jointnmt.runs.weights import StoredPrecision, check_precision, read_weights, write_compact
 from jointnmt.shipped import CONFIGURATION_FILE, OF_PACKAGE, WEIGHTS_FILE
 from jointnmt.text.segmentation import Segmentation
 
@@ -74,6 +76,7 @@ class HubFolder(
 
     def __init__(self, translator: Savable) -> None:
         self.translator = translator
+        self._run = _run_of_weights(translator)
 
     def save(self, folder: Path, card: dict[str, Any]) -> None:
         """See `Pretrained.save_pretrained`."""
@@ -104,7 +107,7 @@ class HubFolder(
 
     def _save_weights(self, files: RunDirectory, precision: StoredPrecision) -> None:
         """Write the weights beside the configuration and segmentation that they belong to."""
-        run = self.translator.run
+        run = self._run
         steps = [] if run is None else steps_of(checkpoint.read_values(RunDirectory(run).model))
         parts = Parts.of(self.translator.experiment, files.segmentation)
         values = {"steps": steps, PARTS: parts.plain()}
@@ -121,7 +124,7 @@ class HubFolder(
         folder: str | None = None,
     ) -> ModelCard:
         """See `Pretrained.generate_model_card`."""
-        run, info = self.translator.run, self._hub_mixin_info
+        run, info = self._run, self._hub_mixin_info
         experiment = portable(self.translator.experiment)
         card_data = ModelCardData(
             language=[experiment.data.source_language, experiment.data.target_language],
@@ -151,7 +154,7 @@ class HubFolder(
         return card
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        run, experiment = self.translator.run, self.translator.experiment
+        run, experiment = self._run, self.translator.experiment
         measured = None if run is None else validation_scores(run)
         files = RunDirectory(save_directory)
         files.write_experiment(portable(experiment))
@@ -161,6 +164,15 @@ class HubFolder(
         about = {"version": version("jointnmt"), "family": family, **packages, "validation": measured}
         # One key only: the mixin takes all others for arguments of the class.
         write_text(files.about, json.dumps({"jointnmt": about}, indent=2) + "\n")
+
+
+def _run_of_weights(translator: Savable) -> Path | None:
+    """The run that a translator's weights are those of; None if they were changed after loading, or the run was."""
+    if translator.run is None or not (stored := RunDirectory(translator.run).model).is_file():
+        return None
+    own, of_run = translator.trained.state_dict(), read_weights(stored)
+    same = own.keys() == of_run.keys() and all(torch.equal(own[name].to(of_run[name]), of_run[name]) for name in own)
+    return translator.run if same else None
 
 
 def load_pretrained(name: str | Path, load: Callable[..., Any], options: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from jointnmt.config import read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import corpus_scores
 from jointnmt.hub import validation_scores
+from jointnmt.runs import checkpoint
 from jointnmt.shipped import MODELS
 from support.tiny import TinyModel
 from support.tiny_run import write_run
@@ -202,8 +203,6 @@ def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> 
 def test_validation_scores_are_those_of_the_weights(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], expected: str
 ) -> None:
-    from jointnmt.runs import checkpoint
-
     tensors, _ = checkpoint.read(run / "model.safetensors")
     checkpoint.write(run / "model.safetensors", tensors, {"steps": steps})
     Translator.load(run, device="cpu").save_pretrained(tmp_path / "saved")
@@ -211,6 +210,21 @@ def test_validation_scores_are_those_of_the_weights(
     again = Translator.from_pretrained(tmp_path / "saved", device="cpu")  # they are kept on saving
     again.save_pretrained(tmp_path / "again")
     assert expected in card_of(tmp_path / "again").text
+
+
+def test_changed_weights_do_not_have_the_scores_of_the_run(translator: Translator, tmp_path: Path) -> None:
+    translator.save_pretrained(tmp_path / "before", weights="bfloat16")
+    stored = Translator.from_pretrained(tmp_path / "before", device="cpu")
+    for each, name in ((translator, "of a run"), (stored, "of a folder")):
+        each.save_pretrained(tmp_path / "unchanged" / name)
+        with torch.no_grad():
+            each.trained.source_embedding.weight[5] += 1  # type: ignore[union-attr, operator, index]
+        each.save_pretrained(tmp_path / name)
+        assert "perplexity 9.500" in card_of(tmp_path / "unchanged" / name).text
+        assert "No validation scores are recorded." in card_of(tmp_path / name).text
+        assert validation_scores(tmp_path / name) is None
+        steps = [checkpoint.read(tmp_path / of / "model.safetensors")[1]["steps"] for of in (f"unchanged/{name}", name)]
+        assert steps == [[1], []]
 
 
 def test_a_model_of_the_package_keeps_its_scores() -> None:

@@ -74,7 +74,8 @@ class Pretrained:
         """Save as a folder, with weights stored in this precision; 16 bits halve its size.
 
         An existing folder is replaced at the end by a complete new one, and keeps its other files and its model card
-        (README.md). Takes the options of huggingface_hub, too.
+        (README.md). Updates and validation scores of the run are stated unless the weights were changed after loading.
+        Takes the options of huggingface_hub, too.
 
         Returns:
             With `push_to_hub`, the URL of the commit.
@@ -83,7 +84,8 @@ class Pretrained:
             ConfigurationError: if it is an ensemble; if there is no such precision, or a weight is beyond its range; if
                 the folder is the RUN of a training.
             MissingPackageError: without the extra `hub`.
-            ModelError: if the model could not be loaded again, such as one inside another.
+            ModelError: if the model could not be loaded again, such as one inside another; if a file of its run is
+                damaged.
             OSError: if it cannot be written; an existing folder stays unchanged.
             TypeError: if an option is unknown, without `push_to_hub`.
         """
@@ -140,6 +142,7 @@ class Pretrained:
 
         Raises:
             MissingPackageError: without the extra `hub`.
+            ModelError: if a file of the run is damaged.
         """
         from jointnmt.hub import HubFolder
 
