@@ -336,6 +336,16 @@ def test_attention_of_a_given_translation(invoke: Invoke, run: Path, tmp_path: P
     assert "Hund" in out.read_text()
 
 
+def test_precision_is_that_of_search_and_not_of_attention_weights(invoke: Invoke, run: Path, tmp_path: Path) -> None:
+    shown = " ".join(invoke("attention", "--help").output.replace("│", " ").split())
+    assert "Attention weights are always computed in float32" in shown
+    for precision in ("float32", "int8"):
+        out = tmp_path / f"{precision}.svg"
+        given = ("--text", SOURCES[0], "--translation", REFERENCES[0], "--precision", precision, "--device", "cpu")
+        assert invoke("attention", run, *given, "--out", out).exit_code == 0
+    assert (tmp_path / "float32.json").read_text() == (tmp_path / "int8.json").read_text()
+
+
 def test_attention_of_chosen_tokens(invoke: Invoke, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "attention.svg"
     texts = ["--text", "der Hund sieht der Katze", "--translation", "the dog sees the cat", "--out", out]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from jointnmt.cli.lines import check_output
-from jointnmt.cli.options import DeviceOption, PrecisionOption, RunArgument
+from jointnmt.cli.options import COMPUTATION, DeviceOption, RunArgument, panel
 from jointnmt.errors import ConfigurationError
 from jointnmt.files import write_text
 from jointnmt.text.pieces import SPACE
@@ -46,7 +46,15 @@ def attention(
         typer.Option(help="Mean over layers and heads; each layer; each head of each layer."),
     ] = "mean",
     device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16", "int8"],
+        panel(
+            COMPUTATION,
+            "Precision of the search for the model's own translation: float32, bfloat16, float16 or, on a CPU only, "
+            "int8. Attention weights are always computed in float32.",
+            metavar="PRECISION",
+        ),
+    ] = "float32",
 ) -> None:
     """Draw the attention of one translation, and write its weights beside the figure as JSON.
 
