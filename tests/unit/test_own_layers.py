@@ -225,6 +225,18 @@ def test_a_layer_of_ones_own_is_not_packed(caplog: pytest.LogCaptureFixture) -> 
     assert "keep the model's precision" in caplog.text
 
 
+def test_a_model_is_prepared_that_keeps_tensors_for_a_term_of_its_loss() -> None:
+    """Such tensors are not copied, and the copy does not keep the graph that they belong to."""
+    model = model_of("transformer")
+    logits = model.train()(SOURCE, TARGET)
+    ffn = next(each for each in model.modules() if isinstance(each, FeedForward))
+    model.kept, ffn.kept = logits, {"hidden": [logits.exp(), (ffn.hidden.weight * 2,)]}
+    prepared = prepare_for_inference(model.eval(), "float32")
+    assert prepared is not model and torch.equal(prepared.kept, logits) and prepared.kept.is_leaf
+    assert model.kept is logits and ffn.kept["hidden"][0].requires_grad
+    assert translations(prepared) == translations(prepare_for_inference(model_of("transformer"), "float32"))
+
+
 class Colder(VocabularyProjection):
     """A projection that computes something else than its weights imply."""
 

@@ -59,7 +59,9 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
     replaced = {id(module): new for module in model.modules() if (new := prepared(module)) is not module}
     if not replaced:
         return model
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    # Also what a module keeps for a term of the loss, which cannot be copied; without the graph that it is part of.
+    tensors = (tensor for module in model.modules() for tensor in _tensors_in(vars(module)))
+    shared = {id(tensor): tensor if tensor.is_leaf else tensor.detach() for tensor in tensors}
     return copy.deepcopy(model, shared | replaced)  # entries of the table are used, not copied
 
 
@@ -81,6 +83,15 @@ def _with_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         own = any(each.dim() > 1 for each in module.parameters(recurse=False))
         if own and not isinstance(module, TokenEmbedding | Shortcut):
             yield name, module
+
+
+def _tensors_in(value: object) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(each)
 
 
 def _in_type(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
