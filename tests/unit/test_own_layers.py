@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -244,6 +245,14 @@ class Colder(VocabularyProjection):
         return 2 * super().forward(hidden)
 
 
+class Wrapped(VocabularyProjection):
+    """The same, by a wrapper that takes over the attributes of what it wraps."""
+
+    @functools.wraps(VocabularyProjection.forward)
+    def forward(self, hidden: Tensor | Normed) -> Tensor:
+        return 2 * VocabularyProjection.forward(self, hidden)
+
+
 def hook(projection: nn.Module) -> None:
     projection.register_forward_hook(lambda _, __, logits: 2 * logits)
 
@@ -253,7 +262,7 @@ def replace_forward(projection: nn.Module) -> None:
     projection.forward = lambda hidden: 2 * computed(hidden)
 
 
-@pytest.mark.parametrize("change", [as_class(Colder), hook, replace_forward])
+@pytest.mark.parametrize("change", [as_class(Colder), as_class(Wrapped), hook, replace_forward])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_projection_of_ones_own_is_not_packed(
     change: Callable[[nn.Module], Any], precision: Precision, caplog: pytest.LogCaptureFixture

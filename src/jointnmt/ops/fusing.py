@@ -14,13 +14,14 @@ PYTORCH = (nn.Linear.forward, nn.LayerNorm.forward)
 
 def fusable(forward: Forward) -> Forward:
     """Decorator: this `forward` takes a `Normed` as well as a tensor, and may be computed from the layer's weights."""
-    forward.__dict__["is_fusable"] = True
+    forward.__dict__["fusable"] = forward  # itself, as a wrapper takes over what is here
     return forward
 
 
 def takes_normed(layer: nn.Module) -> bool:
     """Whether `layer` accepts a `Normed`; not with hooks, which expect tensors."""
-    return hasattr(type(layer).forward, "is_fusable") and is_as_its_class(layer)
+    forward = type(layer).forward
+    return forward.__dict__.get("fusable") is forward and is_as_its_class(layer)
 
 
 def is_fusable(layer: nn.Module) -> bool:
