@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from jointnmt.config import Config, Settings, differences_by_key
 from jointnmt.data.corpus import DataConfig
@@ -180,6 +180,8 @@ class Experiment(Config):
     search: SearchConfig = Field(
         SearchConfig(), description="beam search in validation, and the default for translation"
     )
+    _listed_tags: tuple[str, ...] = PrivateAttr(())
+    """The tags of the segmentation without those that texts add."""
 
     @model_validator(mode="after")
     def _tied_embeddings_need_a_joint_vocabulary(self) -> Self:
@@ -214,17 +216,13 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _resolve_tags(self) -> Self:
-        """Add the tags of texts to those of the segmentation; the result does not count as given."""
-        given = self.segmentation.tags
-        if (tags := self._with_tags_of_texts(given)) != given:
-            resolved = self.segmentation.model_copy(update={"tags": tags})
-            resolved.model_fields_set.discard("tags")
-            object.__setattr__(self, "segmentation", resolved)  # frozen
+        """Add the tags of texts to those of the segmentation."""
+        self._listed_tags = self.segmentation.tags
+        used = [text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None]
+        if set(used) - set(self._listed_tags):
+            tags = tuple(dict.fromkeys((*self._listed_tags, *used)))
+            object.__setattr__(self, "segmentation", self.segmentation.model_copy(update={"tags": tags}))  # frozen
         return self
-
-    def _with_tags_of_texts(self, tags: tuple[str, ...]) -> tuple[str, ...]:
-        used = (text.tag for text in (*self.data.train, *self.data.validation) if text.tag is not None)
-        return tuple(dict.fromkeys((*tags, *used)))
 
     @model_validator(mode="after")
     def _resolve_loss_mean(self) -> Self:
@@ -255,12 +253,8 @@ class Experiment(Config):
         """See `Config.given`; with the family, for which its class may stand, and without tags that texts add."""
         values = super().given()
         values["model"]["family"] = self.model.family
-        tags = self.segmentation.tags
-        if "segmentation" in values and "tags" not in self.segmentation.model_fields_set:
-            beginnings = (tags[:number] for number in range(len(tags) + 1))
-            values["segmentation"]["tags"] = next(
-                [*each] for each in beginnings if self._with_tags_of_texts(each) == tags
-            )
+        if "segmentation" in values:
+            values["segmentation"]["tags"] = [*self._listed_tags]
         return values
 
     def in_precision(self, precision: str) -> Self:

@@ -6,10 +6,14 @@ import fcntl
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
+
+LOCK_SECONDS = 0.02
+"""Between two attempts to lock a folder: others hold it for a moment, or, like `flock FOLDER`, for long."""
 
 
 @contextmanager
@@ -23,7 +27,7 @@ def replaced(path: Path, shared: bool = False) -> Iterator[Path]:
     if shared:
         remove_unfinished(path.parent, f".{escape(path.name)}.????????.new")
         unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    with _lock(path.parent, fcntl.LOCK_SH):
+    with _lock(path.parent, fcntl.LOCK_SH, attempts=50):
         try:
             yield unfinished
             publish(unfinished, path)
@@ -34,30 +38,38 @@ def replaced(path: Path, shared: bool = False) -> Iterator[Path]:
 def remove_unfinished(folder: Path, *patterns: str) -> None:
     """Delete the files that killed processes have left in a folder, unless a process is writing to it by `replaced`.
 
+    Those that cannot be deleted stay.
+
     Args:
         folder: the folder.
         patterns: patterns of their names.
-
-    Raises:
-        OSError: if one cannot be deleted.
     """
-    with _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
+    with _lock(folder, fcntl.LOCK_EX, attempts=1) as is_held:
         for left in (path for pattern in patterns for path in folder.glob(pattern)) if is_held else ():
             if left.is_file():
-                left.unlink()
+                with suppress(OSError):
+                    left.unlink()
 
 
 @contextmanager
-def _lock(folder: Path, kind: int) -> Iterator[bool]:
+def _lock(folder: Path, kind: int, attempts: int) -> Iterator[bool]:
     """A lock on a folder, which the system releases when the process ends; whether it is held, as it may fail."""
     held = False
     with ExitStack() as opened:
-        with suppress(OSError):  # no such folder, as writing to it tells; locked by others; or no locks there
+        with suppress(OSError):  # no such folder, as writing to it tells, or no locks there
             descriptor = os.open(folder, os.O_RDONLY)
             opened.callback(os.close, descriptor)
-            fcntl.flock(descriptor, kind)
-            held = True
+            held = any(_locked(descriptor, kind) for _ in range(attempts))
         yield held
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(LOCK_SECONDS)
+        return False
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from jointnmt.errors import ModelError
-from jointnmt.models import LayerStack, Reformer, TranslationModel, check_model
+from jointnmt.models import LayerStack, Reformer, TranslationModel, build_model, check_model
 from jointnmt.text.special import pad_id
 from support.families import VARIANTS, VOCABULARY, tiny_model
 
@@ -58,6 +59,7 @@ def reads_padding(logits: Tensor, source: Tensor, target: Tensor) -> Tensor:
         (lambda logits, source, target: logits + 1, "`step` computes other logits than `forward` at position 0"),
         (lambda logits, source, target: logits[:, 1:], r"logits \[2, 5, 23\] instead of \[2, 6, 23\]"),
         (lambda logits, source, target: logits / 0, "logits that are not finite"),
+        (lambda logits, source, target: functional.dropout(logits), "other logits at each call in evaluation mode"),
     ],
 )
 def test_a_forward_that_breaks_the_interface_is_refused(
@@ -82,6 +84,11 @@ def test_a_selection_of_rows_that_is_ignored_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(model, "start", started)
     with pytest.raises(ModelError, match="at position 2 after `select`"):
         check_model(model, VOCABULARY, VOCABULARY)
+
+
+def test_a_vocabulary_of_marks_alone_is_enough() -> None:
+    config = VARIANTS["reformer-base"]
+    check_model(build_model(config, 4, 4).double(), 4, 4)
 
 
 def test_alignments_and_stacks_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import math
+import os
 import resource
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.files import write_text
 from jointnmt.runs import checkpoint
 from jointnmt.runs.averaging import average_checkpoints, average_into, choose_checkpoints
+from jointnmt.runs.provenance import TRAINING
 from jointnmt.runs.selection import ScoredCheckpoint, Selection
 from jointnmt.runs.weights import read_weights
 from jointnmt.training.directory import TrainingDirectory
@@ -373,6 +376,36 @@ def test_no_update_is_averaged_twice(directory: TrainingDirectory) -> None:
     assert choose_checkpoints(directory.path, given=[last, others[0]]) == [last, others[0]]
     with pytest.raises(ConfigurationError, match=r"step-0+4\.\w+: has the weights after update 4, as has .*last\."):
         choose_checkpoints(directory.path, given=[last, *others])
+
+
+def test_the_same_update_of_two_trainings_is_another_error(directory: TrainingDirectory) -> None:
+    run_state(directory, best=[4, 3], latest=[4])
+    other = directory.path / "other.safetensors"
+    tensors, values = checkpoint.read(directory.scored(4))
+    checkpoint.write(other, tensors, {**values, TRAINING: {"seed": 2}})
+    assert choose_checkpoints(directory.path, given=[directory.scored(4), other]) == [directory.scored(4), other]
+
+
+def test_a_locked_folder_delays_a_writer_and_what_cannot_be_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jointnmt.files.LOCK_SECONDS", 0.001)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as `flock FOLDER` does
+    checkpoint.write(tmp_path / "a", TENSORS, VALUES)
+    os.close(descriptor)
+    left = tmp_path / ".a.0123abcd.new"
+    left.touch()
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path == left:
+            raise PermissionError(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    checkpoint.write(tmp_path / "a", TENSORS, VALUES)
+    assert left.exists() and checkpoint.read(tmp_path / "a")[1] == VALUES
 
 
 def test_choosing_while_a_training_saves_deletes_nothing(

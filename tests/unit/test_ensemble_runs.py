@@ -281,7 +281,8 @@ def test_what_a_family_imports_from_beside_it_or_its_package_counts(
     monkeypatch.syspath_prepend(tmp_path)
     base = "import torch\nclass Mine(torch.nn.Module): pass\n"
     texts = {
-        "lone_family.py": f"import lone_helper\nfrom lone_function import used\n{base}",
+        "lone_family.py": f"import lone_helper\nfrom lone_function import used\nfrom lone_sizes import WIDTH\n{base}",
+        "lone_sizes.py": "WIDTH = 8\n",
         "lone_helper.py": "import lone_deeper\n",
         "lone_deeper.py": "",
         "lone_function.py": "def used(): pass\n",
@@ -294,6 +295,7 @@ def test_what_a_family_imports_from_beside_it_or_its_package_counts(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     importlib.import_module("lone_other")
+    (tmp_path / "whole_family" / ".#model.py").symlink_to("of an editor")
     for family in ("lone_family", "whole_family.model"):
         model = importlib.import_module(family).Mine()
         before = code.code_digest(model, code.TRANSLATING)

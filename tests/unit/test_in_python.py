@@ -171,6 +171,7 @@ def test_settings_act_on_an_experiment_as_on_its_recipe(tmp_path: Path, monkeypa
     for tags in ("[]", "[<a>]", "[<a>, <b>]", "[<c>, <b>]"):
         of_recipe = Experiment.load(recipe, [two, f"segmentation.tags={tags}"])
         assert Experiment.load(of_recipe.given()) == of_recipe, tags
+        assert of_recipe.given()["segmentation"]["tags"] == yaml.safe_load(tags.replace("<", "'<").replace(">", ">'"))
     untagged = {"data.train.0.tag": None, "data.train.1.tag": None}
     explicit = Experiment.load(recipe, [two, "segmentation.tags=[<a>, <b>]"]).given()
     assert Experiment.load(explicit, untagged).segmentation.tags == ("<a>", "<b>")

@@ -18,6 +18,8 @@ ROUNDING = 1e-3
 """Largest difference between equal logits, as a share of the largest logit: the order of sums may differ."""
 SOURCE_LENGTHS, TARGET_LENGTHS = (5, 3), (4, 6)
 """Tokens of the two sentence pairs, marks included."""
+LONG_ENOUGH = max(*SOURCE_LENGTHS, *TARGET_LENGTHS)
+"""The smallest maximum length of a model that can be checked."""
 
 
 @torch.no_grad()
@@ -26,11 +28,12 @@ def check_model(model: TranslationModel, source_vocabulary: int, target_vocabula
 
     Logits must depend neither on padding nor on the other sentence nor on later target tokens. `step` must compute
     those of `forward`, whatever rows `select` repeats, reorders and drops. An alignment must be shares of the real
-    source tokens. Each layer must be called as often as `stacks` lists it. The model is called in evaluation mode, in
-    its own precision, and is in its former mode afterwards.
+    source tokens. Each layer must be called as often as `stacks` lists it. The model is called in evaluation mode, and
+    is in its former mode afterwards.
 
     Args:
-        model: a model of any family; small sizes are enough.
+        model: a model of any family, in float32 or float64, for lines of `LONG_ENOUGH` tokens or more; small sizes are
+            enough.
         source_vocabulary: number of source tokens.
         target_vocabulary: number of target tokens.
 
@@ -63,6 +66,9 @@ class _Check:
             return
         if not _real(logits).isfinite().all():
             yield "`forward` returns logits that are not finite"
+            return
+        if not _close(_real(self.model(self.source, self.target)), _real(logits)):
+            yield "`forward` returns other logits at each call in evaluation mode"
             return
         yield from self._independence(logits)
         yield from self._steps(logits)
@@ -142,7 +148,7 @@ def _sentences(
 ) -> Int[Tensor, "2 L"]:
     """Two sentences of different tokens, padded on the right."""
     special = len(SPECIAL_PIECES)
-    ids = torch.arange(2 * max(lengths)).view(2, -1) % max(1, vocabulary - special) + special
+    ids = torch.arange(2 * max(lengths)).view(2, -1) % max(1, vocabulary - special) + min(special, vocabulary - 1)
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = pad_id
         if start is not None:

@@ -164,8 +164,8 @@ class TranslationModel(nn.Module, ABC):
         """A term that training adds to the cross-entropy, for families that have one; None: there is none.
 
         Called right after the `forward` that returned `logits`, in the same autocast; `forward` may keep what the term
-        needs in attributes of the model, in training only (`if self.training`), to save memory. How much it counts is a
-        setting of the family. Perplexity leaves it out.
+        needs in attributes of the model: tensors, or tuples, lists or dictionaries of them, and in training only (`if
+        self.training`), to save memory. How much it counts is a setting of the family. Perplexity leaves it out.
 
         Args:
             logits: output of `forward`.

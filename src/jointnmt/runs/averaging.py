@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -119,11 +121,12 @@ def _check_given(run: Path, given: Sequence[Path]) -> None:
     if repeated := [path for number, path in enumerate(given) if files[number] in files[:number]]:
         raise ConfigurationError(f"{repeated[0]}: is given twice. Give each checkpoint once.")
     found = {path: checkpoint.read_values(path) for path in given}
-    single = [(path, steps) for path, values in found.items() if len(steps := steps_of(values)) == 1]
-    for number, (path, steps) in enumerate(single):
-        if same := [other for other, others in single[:number] if others == steps]:
+    single: dict[tuple[str, Any], Path] = {}
+    for path, values in found.items():
+        steps, training = steps_of(values), json.dumps(values.get(TRAINING), sort_keys=True)
+        if len(steps) == 1 and (same := single.setdefault((training, steps[0]), path)) != path:
             raise ConfigurationError(
-                f"{path}: has the weights after update {steps[0]}, as has {same[0]}. Give only one of them."
+                f"{path}: has the weights after update {steps[0]}, as has {same}. Give only one of them."
             )
     bound = {path: values for path, values in found.items() if is_bound(values)}
     if not bound:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 
 from torch import nn
 
@@ -45,30 +46,21 @@ def _files(name: str) -> Iterator[Path]:
     if root in ("jointnmt", "torch"):
         return
     for folder in getattr(sys.modules.get(root), "__path__", ()):
-        yield from Path(folder).rglob("*")
-    waiting, seen = [name], set[str]()
+        yield from (path for path in Path(folder).rglob("[!.]*") if path.is_file())
+    waiting, seen = [getattr(sys.modules.get(name), "__file__", None)], set[Path]()
     while waiting:
-        name = waiting.pop()
-        path = _path(name)
-        if path is None or name in seen:
-            continue
-        seen.add(name)
-        yield path
-        waiting += [
-            each for each in _used(sys.modules[name]) if (beside := _path(each)) and beside.parent == path.parent
-        ]
+        path = Path(waiting.pop() or "")
+        if path.is_file() and path not in seen:
+            seen.add(path)
+            yield path
+            waiting += [str(path.with_name(f"{each}.py")) for each in _imported(path)]
 
 
-def _used(module: ModuleType) -> Iterator[str]:
-    """Names of the modules that a module has imported, or from which it has imported a function or a class."""
-    for value in list(vars(module).values()):
-        name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
-        if isinstance(name, str):
-            yield name
-
-
-def _path(name: str) -> Path | None:
-    """The file of a loaded module that is not a package."""
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    return Path(file) if file and not hasattr(module, "__path__") else None
+def _imported(path: Path) -> Iterator[str]:
+    """The top-level modules that a file imports, as long as it is Python."""
+    with suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                yield from (each.name.partition(".")[0] for each in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]

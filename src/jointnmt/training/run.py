@@ -23,6 +23,7 @@ from jointnmt.errors import ConfigurationError, DataError
 from jointnmt.experiment import Experiment
 from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models import check_model
+from jointnmt.models.checking import LONG_ENOUGH
 from jointnmt.models.families import is_of_another_package, packages_of
 from jointnmt.recipe import read_trained
 from jointnmt.runs.code import TRAINING, code_digest
@@ -223,7 +224,7 @@ def _prepare(
     model = new_model(experiment, segmentation)
     if is_first() and experiment.training.start is not None and not directory.states.exist():
         load_start(model, experiment.training.start)  # the trainer broadcasts these weights
-    if is_of_another_package(model):
+    if is_of_another_package(model) and (experiment.model.max_length or LONG_ENOUGH) >= LONG_ENOUGH:
         check_model(model, segmentation.source.vocabulary_size, segmentation.target.vocabulary_size)
     rate = experiment.training.bpe_dropout
     resegmented = ResegmentedStore(store, segmentation, rate, experiment.seed) if rate else None
