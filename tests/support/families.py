@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from jointnmt.models import FAMILIES, ModelConfig, TranslationModel, build_model
+from jointnmt.models.checking import marked
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.text.special import bos_id, eos_id, pad_id
+from jointnmt.text.special import bos_id, eos_id
 
 VOCABULARY = 23
 SIZES = {"embed_dim": 8, "num_heads": 2, "ffn_dim": 12, "dropout": 0.0}
@@ -60,13 +61,7 @@ def sentences(lengths: Sequence[int], seed: int, start: int | None = None, end: 
     """Random ids padded on the right; `lengths` include the begin (`start`) or end mark (`end`) if there is one."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)), generator=generator)
-    for row, length in zip(ids, lengths, strict=True):
-        row[length:] = pad_id
-        if start is not None:
-            row[0] = start
-        if end is not None:
-            row[length - 1] = end
-    return ids
+    return marked(ids, lengths, start, end)
 
 
 def sources(lengths: Sequence[int], seed: int = 1) -> Tensor:

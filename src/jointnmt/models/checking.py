@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -149,6 +149,13 @@ def _sentences(
     """Two sentences of different tokens, padded on the right."""
     special = len(SPECIAL_PIECES)
     ids = torch.arange(2 * max(lengths)).view(2, -1) % max(1, vocabulary - special) + min(special, vocabulary - 1)
+    return marked(ids, lengths, start, end)
+
+
+def marked(
+    ids: Int[Tensor, "B L"], lengths: Sequence[int], start: int | None = None, end: int | None = None
+) -> Int[Tensor, "B L"]:
+    """`ids`, in place, with padding from these lengths on and marks within them: the first id, the last, or neither."""
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = pad_id
         if start is not None:
