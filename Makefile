@@ -72,7 +72,7 @@ wheel: $(INSTALLED)  ## build dist/*.whl, with kernels for x86-64 processors in 
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -rf src/jointnmt/ops/native/prebuilt build
 
-results: $(INSTALLED)  ## rebuild the tables and figures of docs/results.md from the translations and logs in results/
+results: $(INSTALLED)  ## rebuild the tables and figures of the pages of results from the translations and logs in results/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m results figures
 
