@@ -6,7 +6,7 @@ import ctypes
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int8
+from jaxtyping import Float, Int8, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -30,11 +30,14 @@ class PackedLinear(nn.Module):
 
     kernels: ClassVar[str]
     """Suffix of the names of the layer's kernels."""
+    structure: ClassVar[type[ctypes.Structure]]
+    """The weights as an argument of these kernels."""
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__()
         self.training = False
         self.out_features, self.in_features = weight.shape
+        self._features = -(-self.out_features // LANES) * LANES  # the kernels', with features of padding
         self.bias = bias
         self.arranged: tuple[Tensor, ...] = ()
         """Weights in the layout that the kernels read, with their sums and scales; empty if there are no kernels."""
@@ -75,8 +78,7 @@ class PackedLinear(nn.Module):
         return result
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        rows, x, bias = self._rows_of(x), x.contiguous(), None if bias is None else exact(bias)
-        features = -(-self.out_features // LANES) * LANES
+        rows, x, bias, features = self._rows_of(x), x.contiguous(), exact(bias), self._features
         if bias is not None and len(bias) < features:
             bias = functional.pad(bias, (0, features - len(bias)))
         result = empty(x, *x.shape[:-1], features)
@@ -92,23 +94,30 @@ class PackedLinear(nn.Module):
 
     def packed(self, bias: Tensor | None) -> ctypes.Structure:
         """The weights for a call, with a bias that is `exact` and outlives it."""
-        raise NotImplementedError
+        pointers = (each.data_ptr() for each in self.arranged)
+        bias_pointer = None if bias is None else bias.data_ptr()
+        weights = self.structure(*pointers, inputs=self.in_features, features=self._features, bias=bias_pointer)
+        weights.kept = self.arranged, bias  # kept alive with a recording
+        return weights
+
+    def _pack(self, kind: str, weight: Shaped[Tensor, "F E"], *more: Tensor) -> Tensor:
+        """The weights in whole panels, padded with zeros; the kernel for this `kind` also fills the `more` tensors."""
+        rows = functional.pad(weight, (0, 0, 0, self._features - self.out_features)).contiguous()
+        packed = rows.new_zeros(-(-self._features // PANEL) * PANEL, self.in_features)
+        pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (rows, packed, *more))
+        getattr(library(), f"pack_weights_{kind}")(*map(ctypes.c_long, rows.shape), *pointers)
+        return packed
 
 
 class FloatLinear(PackedLinear):
     """A linear layer in a fixed floating-point dtype, whatever the dtype of its input."""
 
-    kernels = ""
+    kernels, structure = "", Weights
     dtype: ClassVar[torch.dtype]
 
     def __init__(self, weight: Float[Tensor, "F E"], bias: Float[Tensor, " F"] | None) -> None:
         super().__init__(weight, bias)
-        self._features = -(-self.out_features // LANES) * LANES
-        rows = functional.pad(weight.detach(), (0, 0, 0, self._features - self.out_features))
-        rows = rows.to(self.dtype).contiguous()
-        packed = torch.zeros(-(-self._features // PANEL) * PANEL * self.in_features, dtype=self.dtype, device="cpu")
-        _pack(DTYPES[self.dtype], *rows.shape, rows, packed)
-        self.arranged = (packed,)
+        self.arranged = (self._pack(DTYPES[self.dtype], weight.detach().to(self.dtype)),)
 
     @classmethod
     def packs(cls, weight: Float[Tensor, "F E"]) -> bool:
@@ -120,13 +129,6 @@ class FloatLinear(PackedLinear):
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         return super()._multiply(x.to(self.dtype), bias)
-
-    def packed(self, bias: Tensor | None) -> ctypes.Structure:
-        """The weights for a call, with a bias that is `exact` and outlives it."""
-        pointer = None if bias is None else bias.data_ptr()
-        weights = Weights(self.arranged[0].data_ptr(), self.in_features, self._features, pointer)
-        weights.kept = self.arranged, bias  # kept alive with a recording
-        return weights
 
 
 class Float32Linear(FloatLinear):
@@ -150,7 +152,7 @@ class Int8Linear(PackedLinear):
     hidden states to 0 to 127.
     """
 
-    kernels = "_int8"
+    kernels, structure = "_int8", Int8Weights
     weight: Int8[Tensor, "F E"]
     scales: Float[Tensor, " F"]
 
@@ -184,26 +186,14 @@ class Int8Linear(PackedLinear):
                 result += bias
             return result.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
-    def packed(self, bias: Tensor | None) -> ctypes.Structure:
-        """The weights for a call, with a bias that is `exact` and outlives it."""
-        pointers = (tensor.data_ptr() for tensor in self.arranged)
-        bias_pointer = None if bias is None else bias.data_ptr()
-        weights = Int8Weights(*pointers, bias_pointer, self.in_features, self._features)
-        weights.kept = self.arranged, bias  # kept alive with a recording
-        return weights
-
     def _arrange(self) -> None:
         """Store the weights as the kernels read them, if there are kernels for them."""
-        self._features = -(-self.out_features // LANES) * LANES
         self.arranged = ()
         if not (self.weight.is_cpu and self.in_features % LANES == 0 and has_int8_gemm()):
             return
-        rows = functional.pad(self.weight, (0, 0, 0, self._features - self.out_features)).contiguous()
         scales = functional.pad(self.scales.float(), (0, self._features - self.out_features)).contiguous()
-        weight = torch.zeros(-(-self._features // PANEL) * PANEL, self.in_features, dtype=torch.int8, device="cpu")
         sums = torch.empty(self._features, dtype=torch.int32, device="cpu")
-        _pack("int8", *rows.shape, rows, weight, sums)
-        self.arranged = weight, sums, scales
+        self.arranged = self._pack("int8", self.weight, sums), sums, scales
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
@@ -214,15 +204,6 @@ class Int8Linear(PackedLinear):
 def has_int8_gemm() -> bool:
     """Whether there are custom matrix products of 8-bit integers for this processor."""
     return hasattr(library(), "pack_weights_int8")
-
-
-def _kernel(name: str) -> Any:
-    return getattr(library(), name)
-
-
-def _pack(kind: str, features: int, inputs: int, *tensors: Tensor) -> None:
-    pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors)
-    _kernel(f"pack_weights_{kind}")(ctypes.c_long(features), ctypes.c_long(inputs), *pointers)
 
 
 def _quantised(x: Float[Tensor, "N E"]) -> tuple[Int8[Tensor, "N E"], Float[Tensor, " N"]]:
