@@ -51,6 +51,10 @@ class Panel:
         places = [f"{name} {value}" for name, value in (("layer", self.layer), ("head", self.head)) if value]
         return ", ".join([*places, *([f"mean over {self.averaged_over}"] if self.averaged_over else [])])
 
+    def plain(self) -> dict[str, Any]:
+        """The fields as JSON-compatible values."""
+        return {**asdict(self), "weights": _rounded(self.weights)}
+
 
 class _Axis(NamedTuple):
     name: str
@@ -122,7 +126,7 @@ def attention_numbers(
     """
     panels = attention_panels(attn_weights, source_pieces, target_pieces, view)
     values: dict[str, Any] = {"source": list(source_pieces), "target": list(target_pieces)}
-    values["panels"] = [{**asdict(panel), "weights": _rounded(panel.weights)} for panel in panels]
+    values["panels"] = [panel.plain() for panel in panels]
     for name, layers in (("source_attention", attn_weights.source), ("target_attention", attn_weights.target)):
         if layers:
             values[name] = _rounded(np.mean([_numbers(layer).mean(0) for layer in layers], 0))

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from jointnmt.analysis.buckets import BucketValue, RatioTerms
-from jointnmt.analysis.pieces import SideText, any_piece, by_group, mean_piece
+from jointnmt.analysis.pieces import Grouping, SideText, any_piece, by_group, mean_piece
 from jointnmt.analysis.probes import Probe
 from jointnmt.analysis.states import (
     EMBEDDING,
@@ -38,7 +38,6 @@ ROWS = 16
 """Most sentences of a batch, as with gates the attention weights of all layers are kept."""
 
 LexicalMeasure = Literal["accuracy", "similarity", "gate", "sparseness"]
-Grouping = Literal["all", "frequency", "class"]
 
 
 @dataclass(frozen=True)
@@ -149,10 +148,8 @@ def _grouped(
     text: SideText,
     of_word: Callable[..., npt.NDArray[np.float64]],
 ) -> Iterator[LayerMeasurement]:
-    groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
-    found = by_group(values, text, of_word)
-    for grouping in groupings:
-        for value in found.get(grouping, ()):
+    for grouping, found in by_group(values, text, of_word).items():
+        for value in found:
             yield LayerMeasurement(measure, *state, grouping, value)
 
 

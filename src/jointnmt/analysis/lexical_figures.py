@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from jointnmt.analysis.attention_figures import COLOUR_MAP
 from jointnmt.analysis.buckets import BucketValue
 from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_figure
-from jointnmt.analysis.lexical import Grouping, LayerMeasurement, LexicalMeasure
+from jointnmt.analysis.lexical import LayerMeasurement, LexicalMeasure
+from jointnmt.analysis.pieces import Grouping
 from jointnmt.analysis.states import EMBEDDING, INPUT, REDUCED, SIDES, Side
 from jointnmt.extras import extra
 
@@ -71,10 +73,9 @@ class Topic:
 
 def topics(systems: Systems) -> Iterator[Topic]:
     """The topics that have measurements."""
-    groupings: tuple[Grouping, ...] = ("all", "frequency", "class")
     for measure in TITLES:
         for side in SIDES:
-            for grouping in groupings:
+            for grouping in get_args(Grouping):
                 stacks: dict[tuple[str, str], dict[str, list[BucketValue]]] = {}
                 for system, numbers in systems.items():
                     for each in numbers:
@@ -95,7 +96,8 @@ def topic_figure(topic: Topic) -> Figure:
     for (system, stack), each in stacks.items():
         size = max(values[0].size for values in each.values())
         lines[f"{system}: {stack}"] = [
-            BucketValue(layer, size, None) if layer not in each else _named(layer, each[layer][0]) for layer in layers
+            BucketValue(layer, size, None) if layer not in each else replace(each[layer][0], bucket=layer)
+            for layer in layers
         ]
     return analysis_figure(Analysis(topic.name, topic.title, "layer", MEASURES[topic.measure], topic.unit, lines))
 
@@ -128,10 +130,6 @@ def _layer_key(layer: str) -> tuple[int, int]:
     if layer in (EMBEDDING, INPUT, REDUCED):
         return {EMBEDDING: 0, INPUT: 1, REDUCED: 3}[layer], 0
     return 2, int(layer)
-
-
-def _named(name: str, value: BucketValue) -> BucketValue:
-    return BucketValue(name, value.size, value.value, value.low, value.high)
 
 
 def _tables(topic: Topic, stacks: Mapping[tuple[str, str], Mapping[str, Sequence[BucketValue]]]) -> Figure:

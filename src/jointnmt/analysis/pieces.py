@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from jointnmt.errors import DataError
 from jointnmt.text.languages import base_language
 from jointnmt.text.segmenter import Segmenter
 
+Grouping = Literal["all", "frequency", "class"]
 BINS = 10
 CLASSES = ("NOUN", "VERB", "ADJ/ADV", "OTHER")
 BEGINNINGS = {"N": "NOUN", "PROPN": "NOUN", "V": "VERB", "J": "ADJ/ADV", "RB": "ADJ/ADV", "ADJ": "ADJ/ADV"}
@@ -113,7 +114,7 @@ def by_group(
     values: Sequence[npt.NDArray[np.float64]],
     text: SideText,
     of_word: Callable[[npt.NDArray[np.float64], npt.NDArray[np.int_]], npt.NDArray[np.float64]],
-) -> dict[str, list[BucketValue]]:
+) -> dict[Grouping, list[BucketValue]]:
     """Means of a measure of pieces, with intervals: over `all`, by `frequency`, and by `class` if there are classes.
 
     Args:
@@ -122,19 +123,14 @@ def by_group(
         of_word: function that gives the measure of each word from the values of pieces and their word numbers:
             `any_piece` or `mean_piece`.
     """
-    ones = [np.ones_like(row) for row in values]
-    found = {
-        "all": RatioTerms(np.array([[row.sum()] for row in values]), np.array([[row.sum()] for row in ones])).ratios(
-            ["all"]
-        ),
-        "frequency": RatioTerms(*(_sums(each, text.bins, BINS + 1) for each in (values, ones))).ratios(text.bin_names),
+    sums, counts = np.array([[row.sum()] for row in values]), np.array([[len(row)] for row in values], np.float64)
+    found: dict[Grouping, list[BucketValue]] = {
+        "all": RatioTerms(sums, counts).ratios(["all"]),
+        "frequency": _means(values, text.bins, text.bin_names),
     }
     if text.classes is not None:
         words = [of_word(row, numbers) for row, numbers in zip(values, text.words, strict=True)]
-        counts = [np.ones_like(row) for row in words]
-        found["class"] = RatioTerms(*(_sums(each, text.classes, len(CLASSES)) for each in (words, counts))).ratios(
-            CLASSES
-        )
+        found["class"] = _means(words, text.classes, CLASSES)
     if not found["frequency"][-1].size:
         found["frequency"].pop()  # all pieces occur in the training text
     return found
@@ -152,8 +148,11 @@ def mean_piece(values: npt.NDArray[np.float64], words: npt.NDArray[np.int_]) -> 
     return np.bincount(words, values) / np.bincount(words) if len(words) else np.zeros(0)
 
 
-def _sums(
-    values: Sequence[npt.NDArray[np.float64]], groups: Sequence[npt.NDArray[np.int_]], count: int
-) -> npt.NDArray[np.float64]:
-    """Sums of values by sentence and group, `[sentences, groups]`."""
-    return np.array([np.bincount(group, row, count) for row, group in zip(values, groups, strict=True)])
+def _means(
+    values: Sequence[npt.NDArray[np.float64]], groups: Sequence[npt.NDArray[np.int_]], names: Sequence[str]
+) -> list[BucketValue]:
+    """Means of each group of these names, with intervals, given the values of each sentence and their groups."""
+    pairs = list(zip(values, groups, strict=True))
+    sums = np.array([np.bincount(group, row, len(names)) for row, group in pairs])
+    counts = np.array([np.bincount(group, minlength=len(names)) for _, group in pairs], np.float64)
+    return RatioTerms(sums, counts).ratios(names)

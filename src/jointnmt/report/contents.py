@@ -55,7 +55,7 @@ class ReportContents:
             "analyses": [asdict(each) for each in self.analyses],
             "samples": {title: [asdict(each) for each in samples] for title, samples in self.samples.items()},
             "attention": [
-                {"system": system.name, "line": line + 1, "panels": [_plain_panel(panel) for panel in panels]}
+                {"system": system.name, "line": line + 1, "panels": [panel.plain() for panel in panels]}
                 for system in self.systems
                 for line, panels in system.attention.items()
             ],
@@ -86,7 +86,3 @@ def collect_contents(systems: Sequence[ReportedSystem], eval_set: EvalSet) -> Re
         ],
     }
     return ReportContents(eval_set, systems, scores, comparisons, analyses(outputs, eval_set, counts), samples)
-
-
-def _plain_panel(panel: Any) -> dict[str, Any]:
-    return {**asdict(panel), "weights": panel.weights.astype(float).round(6).tolist()}
