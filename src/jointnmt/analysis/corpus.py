@@ -174,9 +174,8 @@ def accuracies_by_position(predictions: Mapping[str, Predictions], buckets: Buck
         name: [[buckets.find(position) for position in range(1, len(row) + 1)] for row in each.hits]
         for name, each in predictions.items()
     }
-    title = "Next-token accuracy by position in the target"
-    facts = "accuracy-by-position", title, "position, in pieces", "accuracy", "target tokens"
-    return Analysis(*facts, _accuracies(predictions, places, buckets), other_tokens=_other_tokens(predictions, places))
+    facts = "accuracy-by-position", "Next-token accuracy by position in the target", "position, in pieces"
+    return _accuracies(facts, predictions, places, buckets)
 
 
 def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buckets = FREQUENCIES) -> Analysis:
@@ -189,34 +188,34 @@ def accuracies_by_frequency(predictions: Mapping[str, Predictions], buckets: Buc
         for name, each in predictions.items()
     }
     title = "Next-token accuracy by frequency of the token"
-    facts = "accuracy-by-frequency", title, "occurrences in the training text", "accuracy", "target tokens"
-    return Analysis(*facts, _accuracies(predictions, places, buckets), other_tokens=_other_tokens(predictions, places))
+    facts = "accuracy-by-frequency", title, "occurrences in the training text"
+    return _accuracies(facts, predictions, places, buckets)
 
 
 def _accuracies(
-    predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]], buckets: Buckets
-) -> dict[str, list[BucketValue]]:
-    """Accuracies, with p-values for systems whose buckets have the same tokens as the first's."""
+    facts: tuple[str, str, str],
+    predictions: Mapping[str, Predictions],
+    places: Mapping[str, Sequence[Sequence[int]]],
+    buckets: Buckets,
+) -> Analysis:
+    """Accuracies by the bucket of each token; `facts` are name, title and what is bucketed by.
+
+    A system's buckets may have other tokens than the first's, due to other pieces or other training text: it then has
+    no p-values.
+    """
     shares = {}
     for name, each in predictions.items():
         everything = [[1] * len(row) for row in each.hits]
         shares[name] = RatioTerms(*(_table(amounts, places[name], buckets) for amounts in (each.hits, everything)))
-    found = ratios(shares, buckets.names)
-    for name in _other_tokens(predictions, places):
-        found[name] = [replace(value, p_value=None) for value in found[name]]
-    return found
-
-
-def _other_tokens(
-    predictions: Mapping[str, Predictions], places: Mapping[str, Sequence[Sequence[int]]]
-) -> tuple[str, ...]:
-    """The systems whose buckets have other tokens than the first's, due to other pieces or other training text."""
-    first = next(iter(predictions))
-    return tuple(
+    systems, first = ratios(shares, buckets.names), next(iter(predictions))
+    others = tuple(
         name
         for name, each in predictions.items()
         if each.tokens != predictions[first].tokens or places[name] != places[first]
     )
+    for name in others:
+        systems[name] = [replace(value, p_value=None) for value in systems[name]]
+    return Analysis(*facts, "accuracy", "target tokens", systems, other_tokens=others)
 
 
 def _table(
