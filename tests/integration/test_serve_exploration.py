@@ -17,7 +17,7 @@ from jointnmt.translator import compare, next_words, trace_search
 from support.serving import application, post, unpacked, write_models
 
 SOURCE, TARGET = "der Hund sieht die Katze .", "the dog sees"
-ROUTES = ("/v1/inspect", "/v1/inspect/cell", "/v1/search", "/v1/alternatives", "/v1/compare")
+ROUTES = ("/v1/attention", "/v1/inspect", "/v1/inspect/cell", "/v1/search", "/v1/alternatives", "/v1/compare")
 CELL = {"source_position": 3, "target_position": 2}
 
 

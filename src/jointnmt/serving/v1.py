@@ -30,8 +30,6 @@ from jointnmt.serving.exploration import plain_translation
 from jointnmt.serving.models import Served
 from jointnmt.serving.schemas import (
     ERRORS,
-    AttentionAnswer,
-    AttentionRequest,
     LimitsAnswer,
     ModelAnswer,
     ModelsAnswer,
@@ -48,7 +46,7 @@ from jointnmt.serving.schemas import (
     TranslationAnswer,
 )
 from jointnmt.serving.services import Services, Shared
-from jointnmt.serving.work import Asking, Scoring, Sentence, Translating
+from jointnmt.serving.work import Scoring, Sentence, Translating
 from jointnmt.text.sentences import split_sentences
 
 LINES = "application/x-ndjson"
@@ -140,27 +138,6 @@ async def score(request: Request, asked: ScoreRequest, shared: Shared) -> Scores
     found = await shared.answer(request, answer())
     request.state.texts = asked.sources, asked.targets
     return ScoresAnswer(model=model.name, scores=[ScoreAnswer(**each.plain()) for each in found])
-
-
-@router.post("/attention")
-async def attention(request: Request, asked: AttentionRequest, shared: Shared) -> AttentionAnswer:
-    """Return the attention weights of a model for a sentence with its translation."""
-    limits = shared.config.limits
-    texts = [asked.source, *([] if asked.target is None else [asked.target])]
-    check_lines(texts, limits)
-    model = chosen(shared, asked)
-
-    def compute() -> dict[str, Any]:
-        return model.engine.attention(asked.source, asked.target, asked.by, limits.attention_tokens)
-
-    async def answer() -> dict[str, Any]:
-        sentences = await to_sentences(model.engine, [asked.source], None, limits)
-        found: list[dict[str, Any]] = await shared.dispatcher.results(Asking(compute), sentences)
-        return found[0]
-
-    found = await shared.answer(request, answer())
-    request.state.texts = [asked.source], [found["translation"]]
-    return AttentionAnswer(model=model.name, **found)
 
 
 @router.get("/models")

@@ -1,4 +1,4 @@
-"""The routes of `/v1` that explore models: cells, search, next words, models side by side."""
+"""The routes of `/v1` that explore models: attention, cells, search, next words, models side by side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jointnmt.serving.exploration_schemas import (
     SearchAnswer,
     SearchRequest,
 )
-from jointnmt.serving.schemas import ERRORS
+from jointnmt.serving.schemas import ERRORS, AttentionAnswer, AttentionRequest
 from jointnmt.serving.services import Services, Shared
 from jointnmt.serving.v1 import admitted, chosen
 from jointnmt.serving.work import Asking
@@ -31,6 +31,18 @@ from jointnmt.serving.work import Asking
 router = APIRouter(prefix="/v1", tags=["v1"], responses=ERRORS, dependencies=[Depends(admitted)])
 
 Values = dict[str, Any]
+
+
+@router.post("/attention")
+async def attention(request: Request, asked: AttentionRequest, shared: Shared) -> AttentionAnswer:
+    """Return the attention weights of a model for a sentence with its translation."""
+    model, limits = chosen(shared, asked), shared.config.limits
+    check_lines([asked.target or ""], limits)
+
+    def compute() -> Values:
+        return model.engine.attention(asked.source, asked.target, asked.by, limits.attention_tokens)
+
+    return AttentionAnswer(model=model.name, **await _answer(request, shared, model.engine, asked.source, compute))
 
 
 @router.post("/inspect")
