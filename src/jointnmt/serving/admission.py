@@ -170,7 +170,7 @@ async def to_lines(
 
     def compute() -> list[list[Sentence]]:
         cut = [_cut(engine, *line, options.split) for line in zip(sources, given, strict=True)]
-        _check_sentences(cut, limits)
+        check_sentences(cut, limits)
         parts = [part for line in cut for part in line]
         begun = [prefix for line, prefix in zip(cut, given, strict=True) for _ in line]
         found = check_cells(engine, _sentences(engine, parts, begun, limits), options, limits)
@@ -207,7 +207,7 @@ async def to_lines_or_errors(
 
     def compute() -> list[list[Sentence] | RequestError]:
         lines = list(map(admitted, sources, given))
-        _check_sentences([line for line in lines if isinstance(line, list)], limits)
+        check_sentences([line for line in lines if isinstance(line, list)], limits)
         numbers = count()
         return [
             line
@@ -229,8 +229,13 @@ def _cut(engine: Engine, source: str, prefix: str, split: Split) -> list[str]:
     return found
 
 
-def _check_sentences(lines: Sequence[Sequence[object]], limits: Limits) -> None:
-    if (number := sum(map(len, lines))) > limits.lines:
+def check_sentences(parts: Sequence[Sequence[object]], limits: Limits) -> None:
+    """Refuse too many sentences in all lines or documents, given by the sentences of each.
+
+    Raises:
+        RequestError: naming the limit.
+    """
+    if (number := sum(map(len, parts))) > limits.lines:
         raise RequestError(400, f"The request has {number} sentences; at most {limits.lines} are taken.")
 
 

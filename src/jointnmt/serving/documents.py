@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,10 +11,12 @@ from typing import NamedTuple, Protocol
 import torch
 
 from jointnmt.serving.engine import NOTHING, Candidate
+from jointnmt.serving.lines import SpacedLine
 from jointnmt.serving.markup import Marked, Part, escaped, read_markup
-from jointnmt.serving.paragraphs import Paragraphs, SpacedLine
 from jointnmt.serving.placing import joined, place_tags
 from jointnmt.text.languages import space_of
+
+_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
 
 class Piece(NamedTuple):
@@ -48,23 +51,25 @@ class Document(Protocol):
 
 @dataclass(frozen=True)
 class PlainText:
-    """Lines of text."""
+    """Lines of text, each with its line break."""
 
-    paragraphs: Paragraphs
+    lines: tuple[SpacedLine, ...]
 
     @classmethod
     def of(cls, text: str, language: str) -> PlainText:
         """Read a text in this language."""
-        return cls(Paragraphs.of(text, language))
+        parts = [*_BREAK.split(text), ""]
+        return cls(tuple(SpacedLine.of(line, language, end) for line, end in zip(parts[::2], parts[1::2], strict=True)))
 
     @cached_property
     def pieces(self) -> list[Piece]:
         """All sentences, in order."""
-        return [Piece(sentence) for sentence in self.paragraphs.sentences]
+        return [Piece(sentence) for line in self.lines for sentence in line.sentences]
 
     def filled(self, translations: Sequence[Rendered], language: str) -> str:
         """The text with its sentences replaced by translations."""
-        return self.paragraphs.filled([each.candidate.text for each in translations], language)
+        remaining, space = (each.candidate.text for each in translations), space_of(language)
+        return "".join(line.filled([next(remaining) for _ in line.sentences], space) for line in self.lines)
 
 
 @dataclass(frozen=True)

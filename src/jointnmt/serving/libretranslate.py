@@ -19,6 +19,7 @@ from jointnmt.serving.admission import (
     check_cells,
     check_lengths,
     check_number,
+    check_sentences,
     check_texts,
     check_unicode,
     to_sentences,
@@ -210,8 +211,7 @@ def _documents(texts: Sequence[str], form: str, language: str, limits: Limits) -
     else:
         check_texts(texts, limits)
         found = [PlainText.of(text, language) for text in texts]
-    if (number := sum(len(each.pieces) for each in found)) > limits.lines:
-        raise RequestError(400, f"The request has {number} sentences; at most {limits.lines} are taken.")
+    check_sentences([each.pieces for each in found], limits)
     return found
 
 

@@ -13,7 +13,7 @@ from html import escape
 
 from jointnmt.serving.html_events import Event, is_inline, read_events
 from jointnmt.serving.kept import Kept
-from jointnmt.serving.paragraphs import SpacedLine
+from jointnmt.serving.lines import SpacedLine
 from jointnmt.text.invisible import is_blank
 
 DEEPEST = 64
