@@ -20,13 +20,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import parquet
 
+from jointnmt import errors
 from jointnmt.cluster import translation
 from jointnmt.cluster.corpus import InputCorpus, check_outside, shards_of
 from jointnmt.cluster.rows import Format
 from jointnmt.cluster.session import connected, room_for_workers
 from jointnmt.cluster.shards import CorpusJob, ShardTranslator, load_packed, packed, translate_each
 from jointnmt.data.corpus import cut_lines
-from jointnmt.errors import ConfigurationError, DataError, LostProcessError, MissingPackageError
+from jointnmt.errors import ConfigurationError, DataError, JointNMTError, LostProcessError, MissingPackageError
 from jointnmt.interruption import Interruption
 from jointnmt.runs.storage import Folder
 from jointnmt.search import SamplingConfig
@@ -316,6 +317,23 @@ def test_a_worker_has_its_cores_and_its_gpu(
     nodes = [{"Alive": True, "Resources": {"CPU": float(cores), "GPU": float(gpus)}} for cores, gpus in machines]
     monkeypatch.setattr("jointnmt.cluster.session.ray.nodes", lambda: nodes)
     assert room_for_workers(device, 4) == room
+
+
+@pytest.mark.parametrize("kind", [each for each in vars(errors).values() if isinstance(each, type)])
+def test_an_error_of_a_worker_ends_the_command_as_its_own_would(
+    kind: type[JointNMTError], run: Path, tmp_path: Path
+) -> None:
+    def load() -> Translator:
+        raise kind("The package sacremoses is needed.")
+
+    (tmp_path / "in.txt").write_text("der Hund\n")
+    corpus = InputCorpus.find(str(tmp_path / "in.txt"))
+    job = CorpusJob(corpus, str(tmp_path / "out"), TranslationOptions(), LoadOptions("cpu"))
+    [shard] = shards_of(corpus.index(5), 5)
+    outcome = ShardTranslator(job, load)(vars(shard))
+    with pytest.raises(kind, match="sacremoses") as caught:
+        translation._check(outcome)
+    assert caught.value.exit_code == kind.exit_code
 
 
 @pytest.mark.parametrize("address", ["FOLDER", "memory://folder-of-results"])

@@ -19,7 +19,14 @@ from jointnmt.cluster.corpus import Shard, shards_of
 from jointnmt.cluster.session import connected, room_for_workers
 from jointnmt.cluster.shards import UNTRANSLATED, CorpusJob, ShardTranslator, load_packed, packed
 from jointnmt.config import differences, in_words
-from jointnmt.errors import ConfigurationError, DataError, JointNMTError, ModelError
+from jointnmt.errors import (
+    ConfigurationError,
+    DataError,
+    JointNMTError,
+    LostProcessError,
+    MissingPackageError,
+    ModelError,
+)
 from jointnmt.runs.storage import HIDDEN, Folder
 from jointnmt.translator import Translator
 from jointnmt.translator.options import LoadOptions
@@ -30,7 +37,11 @@ logger = logging.getLogger(__name__)
 MADE_OF = "_job.json"
 """File in the output folder with the facts on which its shards depend."""
 
-ERRORS = {error.exit_code: error for error in (ConfigurationError, DataError, ModelError)}
+ERRORS = {
+    error.exit_code: error
+    for error in (ConfigurationError, DataError, ModelError, MissingPackageError, LostProcessError)
+}
+"""Errors that a worker may return, by their exit codes."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,7 @@ def translate_corpus(
         ConfigurationError: if the folder was made with other facts, or the model does not support the options.
         DataError: if the input cannot be read, or has changed.
         LostProcessError: if Ray cannot be started.
+        MissingPackageError: if a worker's machine lacks a package that the model needs.
         ModelError: if the model's output is not a number.
     """
     out = Folder(job.out)
