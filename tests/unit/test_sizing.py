@@ -42,9 +42,9 @@ def test_every_plan_is_a_valid_recipe(corpus: CorpusCounts, family: PlannedFamil
 def test_the_warm_up_is_a_tenth_and_patience_lasts_longer(corpus: CorpusCounts) -> None:
     chosen = plan(corpus, LAPTOP)
     values = chosen.values
-    assert values["training"]["schedule"]["warmup_steps"] == chosen.warmup
-    assert chosen.updates / 11 < chosen.warmup <= chosen.updates / 10 + 1
-    assert PATIENCE * values["validation"]["every_updates"] > 2 * chosen.warmup
+    warmup = values["training"]["schedule"]["warmup_steps"]
+    assert chosen.updates / 11 < warmup <= chosen.updates / 10 + 1
+    assert PATIENCE * values["validation"]["every_updates"] > 2 * warmup
     assert chosen.updates % values["validation"]["every_updates"] == 0  # the last weights are validated
     assert values["training"]["schedule"]["zero_at"] == values["training"]["max_updates"] == chosen.updates
 

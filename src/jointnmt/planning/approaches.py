@@ -106,15 +106,15 @@ class FineTuning:
         Raises:
             ModelError: if it is missing or damaged.
         """
-        files = RunDirectory(locate_run(self.start))
-        read_experiment(files.path)
+        files = RunDirectory(self.start)
+        read_experiment(self.start)
         Segmentation.load(files.segmentation)
         if not files.model.is_file():
             raise ModelError(f"{self.start}: has no weights ({files.model.name} is missing). Name a trained model.")
 
     def languages(self, of_text: tuple[str, str]) -> tuple[str, str]:
         """Those of the model, which are those of the text except for their regions."""
-        data = read_experiment(locate_run(self.start)).data
+        data = read_experiment(self.start).data
         known = data.source_language, data.target_language
         if tuple(map(base_language, known)) != tuple(map(base_language, of_text)):
             raise ConfigurationError(
@@ -125,12 +125,12 @@ class FineTuning:
 
     def segment(self, parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Segmentation, CorpusCounts]:
         """The model's segmentation, and its counts in the text."""
-        segmentation = Segmentation.load(RunDirectory(locate_run(self.start)).segmentation)
+        segmentation = Segmentation.load(RunDirectory(self.start).segmentation)
         return segmentation, _counts(parts, segmentation, *_sides(parts, checked))
 
     def max_length(self, corpus: CorpusCounts) -> int | None:
         """As many as the model takes."""
-        return read_experiment(locate_run(self.start)).model.max_length
+        return read_experiment(self.start).model.max_length
 
     def values(self, corpus: CorpusCounts, machine: Machine) -> Mapping[str, Any]:
         """The model; `package:fine-tuning` has everything else."""

@@ -72,7 +72,7 @@ class Machine:
     @property
     def precision(self) -> str:
         """The precision that trains fastest here; float32 if nothing has been measured."""
-        return faster_precision(self.rates or {})
+        return faster_precision(self.rates)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,6 @@ class Plan:
 
     size: ModelSize
     updates: int
-    warmup: int
     values: Mapping[str, Any]
     """The recipe, except its name and its data."""
 
@@ -154,7 +153,6 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
     size = size_for(corpus.words, corpus.characters)
     updates = max(100, round(size.passes * corpus.pieces / size.update_pieces))
     updates = math.ceil(updates / VALIDATIONS) * VALIDATIONS  # so that the last update is validated
-    warmup = math.ceil(updates / WARMUP_SHARE)
     longest = max_length(corpus)
     values: dict[str, Any] = {
         "segmentation": {
@@ -165,7 +163,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
         },
         "model": _model(family, size) | {"max_length": longest},
         "batches": _batches(size, machine, longest, family),
-        "training": _training(size, updates, warmup, machine.precision),
+        "training": _training(size, updates, machine.precision),
         "validation": {
             "every_updates": updates // VALIDATIONS,
             "metric": "bleu",
@@ -175,7 +173,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
         },
         "search": {"beam_size": 5, "length_penalty": 1.0},
     }
-    return Plan(size, updates, warmup, values)
+    return Plan(size, updates, values)
 
 
 def max_length(corpus: CorpusCounts) -> int:
@@ -217,7 +215,8 @@ def _batches(size: ModelSize, machine: Machine, longest: int, family: PlannedFam
     return batches
 
 
-def _training(size: ModelSize, updates: int, warmup: int, precision: str) -> dict[str, Any]:
+def _training(size: ModelSize, updates: int, precision: str) -> dict[str, Any]:
+    warmup = math.ceil(updates / WARMUP_SHARE)
     return {
         "max_updates": updates,
         "precision": precision,
