@@ -73,6 +73,7 @@ def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> No
     begun = invoke("init", folder, "--from", tmp_path / "mine.tsv")
     assert begun.exit_code == 0, begun.output
     assert "lines 302 to 421: translations are 1 line earlier" in begun.output
+    assert "with --longer 2.5 times as long" in " ".join(begun.output.split())
     assert f"jointnmt train {folder / 'recipe.yaml'} --out {folder / 'run'}" in begun.output
 
     parts = {
@@ -129,6 +130,7 @@ def test_a_project_may_start_from_a_trained_model(
     assert region.exit_code == 0 and Path("region/data/train.de").is_file(), region.output
     for options, code, message in (
         (["--start-from", start, "--family", "transformer"], 2, "has its own family"),
+        (["--start-from", start, "--longer"], 2, "--longer is for a new model"),
         (["--start-from", start, "--source", "en", "--target", "de"], 2, "translates de to en, but your text is en to"),
         (["--start-from", "nowhere"], 4, "there is no trained model here"),
         (["--start-from", "bare"], 4, "has no weights"),
@@ -175,9 +177,10 @@ def test_what_the_recipe_would_refuse_is_in_no_part(invoke: Invoke, tmp_path: Pa
     for name, pairs in (("my", [*twice, (words[0], words[1])]), ("my-test", [*PAIRS[600:650], (words[2], words[3])])):
         (tmp_path / f"{name}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     files = ["--from", tmp_path / "my.tsv", tmp_path / "my-test.tsv", "--source", "de", "--target", "en"]
-    begun = invoke("init", tmp_path / "made", *files)
+    begun = invoke("init", tmp_path / "made", *files, "--longer")
     assert begun.exit_code == 0, begun.output
     assert "test 50 (test as given)" in begun.output and "pairs read" not in begun.output
+    assert "--longer" not in begun.output
     removed = [line.split("\t") for line in (tmp_path / "made" / "removed.tsv").read_text("utf-8").splitlines()]
     overlap = [source for _, reason, source, _ in removed if reason == "overlap"]
     data = tmp_path / "made" / "data"

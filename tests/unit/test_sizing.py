@@ -12,7 +12,7 @@ import torch
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.experiment import Experiment
 from jointnmt.planning import speed
-from jointnmt.planning.sizing import PATIENCE, SIZES, CorpusCounts, Machine, PlannedFamily, plan, size_for
+from jointnmt.planning.sizing import LONGER, PATIENCE, SIZES, CorpusCounts, Machine, PlannedFamily, plan, size_for
 from jointnmt.training.outlook import Outlook
 from support.tiny_run import experiment as tiny_experiment
 
@@ -106,6 +106,17 @@ def test_updates_do_not_depend_on_the_machine_but_batches_do() -> None:
     assert {each.values["batches"]["update_tokens"] for each in plans} == {1024}
     assert plans[1].values["batches"]["max_tokens"] < plans[0].values["batches"]["max_tokens"]
     assert plans[2].values["training"]["precision"] == "bfloat16"
+
+
+def test_a_longer_training_has_more_passes_and_some_dropout() -> None:
+    for corpus in CORPORA:
+        usual, longer = (plan(corpus, LAPTOP, longer=longer) for longer in (False, True))
+        assert longer.updates == pytest.approx(LONGER * usual.updates, rel=0.05)
+        assert longer.values["model"]["dropout"] == max(usual.values["model"]["dropout"], 0.1)
+        schedules = [each.values["training"]["schedule"] for each in (usual, longer)]
+        assert schedules[1]["zero_at"] == longer.updates
+        assert schedules[1]["warmup_steps"] == pytest.approx(LONGER * schedules[0]["warmup_steps"], rel=0.05)
+        assert longer.values["segmentation"] == usual.values["segmentation"]
 
 
 def test_nothing_to_learn_from() -> None:

@@ -48,6 +48,10 @@ def init(
         Literal["transformer", "reformer-base", "reformer-fast"] | None,
         typer.Option(help="Model family.", show_default="transformer"),
     ] = None,
+    longer: Annotated[
+        bool,
+        typer.Option("--longer", help="Plan 2.5 times as many updates, with dropout: slower, better translations."),
+    ] = False,
     start_from: Annotated[
         Path | None,
         typer.Option(
@@ -77,7 +81,11 @@ def init(
         raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
     if start_from is not None and family is not None:
         raise ConfigurationError("--family is for a new model: the model of --start-from has its own family.")
-    approach: Approach = FromScratch(family or "transformer")
+    if start_from is not None and longer:
+        raise ConfigurationError(
+            "--longer is for a new model: fine-tuning has a length of its own (training.max_epochs)."
+        )
+    approach: Approach = FromScratch(family or "transformer", longer)
     if start_from is not None:
         approach = FineTuning(start_from)
         approach.check()
@@ -89,7 +97,7 @@ def init(
     corpus_metrics(codes[1], ["bleu"])  # a missing tokeniser is an error now, not in the training
     typer.echo(quality_report(checked, languages).render())
     project = write_project(checked, directory, codes, approach, seed)
-    for line in _summary(project, start_from):
+    for line in _summary(project, start_from, longer):
         typer.echo(line)
 
 
@@ -125,12 +133,16 @@ def _agreed(languages: "tuple[SideLanguage, SideLanguage]") -> tuple[str, str]:
     return agreed
 
 
-def _summary(project: "Project", start: Path | None) -> list[str]:
+def _summary(project: "Project", start: Path | None, longer: bool) -> list[str]:
     """Lines that say what was written, how long training takes, what to expect, and the next commands.
 
-    `start` is the model to start from, if there is one.
+    Args:
+        project: what was written.
+        start: the model to start from, if there is one.
+        longer: whether a longer training was asked for.
     """
     from jointnmt.planning.expectation import OF_FINE_TUNING, expectation
+    from jointnmt.planning.sizing import LONGER
 
     parts, family, directory = project.parts, project.experiment.model.family, project.directory
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.pairs.items())
@@ -139,6 +151,7 @@ def _summary(project: "Project", start: Path | None) -> list[str]:
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
     tuned, systems = ("", "") if start is None else (f" from {start}", f"{shlex.quote(str(start))} ")
     expected = expectation(project.corpus.pairs, family) if start is None else OF_FINE_TUNING
+    advice = "" if longer or start is not None else f"; with --longer {LONGER} times as long, for better translations"
     rate = project.machine.rates[project.machine.precision]
     recipe, run, source, target = (
         shlex.quote(str(path)) for path in (project.recipe, directory / "run", *parts.paths("test"))
@@ -148,7 +161,7 @@ def _summary(project: "Project", start: Path | None) -> list[str]:
         f"{parts.directory}: sentence pairs: {counts}{given}{left_out}",
         f"{project.recipe}: {family}{tuned}, {project.vocabulary:,} pieces, {project.updates:,} updates",
         f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target "
-        "pieces a second, measured)",
+        f"pieces a second, measured){advice}",
         f"expect: {expected}.",
         "",
         "next:",

@@ -60,6 +60,8 @@ class FromScratch:
     """A new model of a size that suits the text."""
 
     family: PlannedFamily
+    longer: bool = False
+    """Whether to train for longer, for better translations."""
     fewest_pairs: ClassVar[int] = 500
     """With fewer, a model learns nothing."""
     advice: ClassVar[str] = "Add text, or start from a trained model (--start-from RUN)."
@@ -83,11 +85,11 @@ class FromScratch:
 
     def values(self, corpus: CorpusCounts, machine: Machine) -> Mapping[str, Any]:
         """The plan's values."""
-        return plan(corpus, machine, self.family).values
+        return plan(corpus, machine, self.family, self.longer).values
 
     def recipe(self, name: str, parts: CorpusParts, corpus: CorpusCounts, machine: Machine, seed: int) -> str:
         """The plan's recipe, with a comment on each value."""
-        return recipe_text(name, parts, corpus, plan(corpus, machine, self.family), machine, seed)
+        return recipe_text(name, parts, corpus, plan(corpus, machine, self.family, self.longer), machine, seed)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ VALIDATIONS = 12
 PATIENCE = 4
 """Validations without improvement before stopping: a third of the training, more than the warm-up."""
 
+LONGER, DROPOUT_OF_LONGER = 2.5, 0.1
+"""Passes of a longer training, relative to the usual ones, and its least dropout."""
+
 MOST_TRANSLATED = 500
 """Most validation sentences that are translated for BLEU; more would cost time without much precision gained."""
 
@@ -94,6 +97,10 @@ class ModelSize:
     peak_rate: float
     update_pieces: int
 
+    def trained_longer(self) -> ModelSize:
+        """The same model in `LONGER` times as many passes, with some dropout."""
+        return replace(self, passes=LONGER * self.passes, dropout=max(self.dropout, DROPOUT_OF_LONGER))
+
 
 SIZES = (
     ModelSize(48e3, 2000, 128, 4, 3, 0.3, 0.1, 70, 0.003, 1024),
@@ -136,7 +143,7 @@ class Plan:
         return self.updates * int(self.values["batches"]["update_tokens"])
 
 
-def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transformer") -> Plan:
+def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transformer", longer: bool = False) -> Plan:
     """The training for a corpus and a machine.
 
     Args:
@@ -144,6 +151,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
         machine: determines precision and batches.
         family: family of the model. The Transformer is the default: with 160,000 pairs it reached BLEU 48.0,
             Reformer-fast 47.6 in two to five times the time (docs/results.md).
+        longer: train for longer, for better translations.
 
     Raises:
         ValueError: if there are no pairs.
@@ -151,6 +159,8 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
     if corpus.pairs < 1 or corpus.words < 1:
         raise ValueError("there is no text to learn from")
     size = size_for(corpus.words, corpus.characters)
+    if longer:
+        size = size.trained_longer()
     updates = max(100, round(size.passes * corpus.pieces / size.update_pieces))
     updates = math.ceil(updates / VALIDATIONS) * VALIDATIONS  # so that the last update is validated
     longest = max_length(corpus)
