@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self, TypeVar
@@ -101,18 +102,13 @@ def heeding_signals(call: Callable[[], Result]) -> Result:
     The call runs in another thread, while this one waits and can be interrupted. The library must release Python's
     global interpreter lock; an abandoned call ends with the process.
     """
-    results: list[Result] = []
-    errors: list[BaseException] = []
+    called: Future[Result] = Future()
 
     def work() -> None:
         try:
-            results.append(call())
+            called.set_result(call())
         except BaseException as error:
-            errors.append(error)
+            called.set_exception(error)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    threading.Thread(target=work, daemon=True).start()  # an executor would wait for the call at the end
+    return called.result()
