@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jointnmt.errors import ConfigurationError
+from jointnmt.files import sync_folder
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """Constants of Linux's renameat2."""
@@ -46,7 +47,7 @@ def replacing(folder: Path, parts: Collection[str]) -> Iterator[Path]:
                 _exchange(path, folder / path.name)
         else:
             _exchange(new, folder)
-        _sync_directory(folder.parent)
+        sync_folder(folder.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)  # after an exchange, it holds the old content
 
@@ -108,12 +109,4 @@ def _sync(folder: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     for path in (folder, *folder.rglob("*/")):
-        _sync_directory(path)
-
-
-def _sync_directory(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+        sync_folder(path)
