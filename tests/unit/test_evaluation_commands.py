@@ -210,6 +210,7 @@ def test_case_is_ignored_if_a_run_writes_lower_case_only(invoke: Invoke, texts: 
         ("RUN --reference reference", 2, "--source"),
         ("--hypothesis good --run RUN --reference reference", 2, "--source"),
         ("--hypothesis good --hypothesis good --reference reference", 2, "given twice"),
+        ("--hypothesis good --hypothesis= --reference reference", 2, "is empty, and should name a file"),
         ("--hypothesis good --reference reference --metric meteor", 2, "meteor"),
         ("--hypothesis good --run RUN --run RUN --reference reference --source source", 2, "in their order"),
         ("--hypothesis good --reference nowhere", 3, "nowhere"),

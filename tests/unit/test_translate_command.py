@@ -83,6 +83,8 @@ def test_text_on_the_command_line_is_translated_at_once(
         (["package:tatoeba-de-en-transformer"], "is a RUN too"),
         ([LINES[0], "--input", tmp_path / "de"], "either as arguments or by --input"),
         (["--input", tmp_path / "de", "--input", tmp_path / "de"], "given twice"),
+        (["--input", ""], "is empty, and should name a file"),
+        ([LINES[0], "--out", ""], "is empty, and should name a file"),
     ):
         result = invoke("translate", *refused)
         assert (result.exit_code, result.stdout) == (2, "")

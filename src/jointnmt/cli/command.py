@@ -1,4 +1,4 @@
-"""One command: its help in one style, and an error for a second file where one is taken."""
+"""One command: its help in one style, and an error for an empty name or a second file where one is taken."""
 
 from __future__ import annotations
 
@@ -34,15 +34,23 @@ class Command(TyperCommand):
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse a second file where one is taken; of other repeated values the last one counts, as is usual.
+        """Refuse a file without a name, and a second one where one is taken.
+
+        An empty name, as of a shell's variable that is not set, would be the current folder. Of other repeated values
+        the last one counts, as is usual.
 
         Raises:
             typer.BadParameter: naming the option.
         """
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
         params: list[Any] = self.params
         for param in params:
-            takes_one = param.name in self.files and param not in self._arguments() and not param.multiple
+            if param.name not in self.files:
+                continue
+            value = given.get(param.name)
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                raise typer.BadParameter("is empty, and should name a file or a folder.", ctx=ctx, param=param)
+            takes_one = param not in self._arguments() and not param.multiple
             if takes_one and sum(each is param for each in order) > 1:
                 raise typer.BadParameter("is given twice, and takes one file.", ctx=ctx, param=param)
         return super().parse_args(ctx, args)
