@@ -92,26 +92,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def override(values: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def override(values: Mapping[str, Any], settings: Settings, example: str = "--set model.dropout=0.1") -> dict[str, Any]:
     """A copy of `values` with each of `settings` set.
 
-    A number in the path of a key indexes a list. Unknown keys are left to validation.
+    A number in the path of a key indexes a list. Unknown keys are left to validation. `example` is, for
+    messages, one of the option that settings of the command line were given by.
 
     Raises:
         ConfigurationError: if a setting has no `=`, its path goes through a value without keys, or its value is neither
             YAML nor plain.
     """
     result: dict[str, Any] = _copy(dict(values))
-    for shown, path, value in map(_setting, settings.items() if isinstance(settings, Mapping) else settings):
+    option, _, expected = example.partition(" ")
+    for each in settings.items() if isinstance(settings, Mapping) else settings:
+        shown, path, value = _setting(each, option)
         keys = path.strip().split(".")
         if not all(keys) or len(keys) > MAX_DEPTH:
-            raise ConfigurationError(f"{shown}: expected key.path=value, such as model.dropout=0.1.")
+            raise ConfigurationError(f"{shown}: expected key.path=value, such as {expected}.")
         _assign(result, keys, value, shown)
     return result
 
 
-def _setting(given: str | tuple[str, Any]) -> tuple[str, str, Any]:
-    """A setting's name in messages, its path and its plain value."""
+def _setting(given: str | tuple[str, Any], option: str) -> tuple[str, str, Any]:
+    """A setting's name in messages, its path and its plain value; no path if it has no `=`."""
     if not isinstance(given, str):
         key, value = given
         if not isinstance(key, str):
@@ -120,10 +123,10 @@ def _setting(given: str | tuple[str, Any]) -> tuple[str, str, Any]:
             return f"setting {key}", key, json.loads(json.dumps(value, default=str, ensure_ascii=False).encode())
         except (ValueError, TypeError, RecursionError) as error:  # half of a surrogate pair, or a circle
             raise ConfigurationError(f"setting {key}: the value is not plain: {shorten(str(error))}") from error
-    shown = f"--set {shorten(' '.join(given.split()))}"
+    shown = f"{option} {shorten(' '.join(given.split()))}"
     path, equals, text = given.partition("=")
     if not equals:
-        raise ConfigurationError(f"{shown}: expected key.path=value, such as model.dropout=0.1.")
+        return shown, "", None
     try:
         return shown, path, parse_yaml(text)
     except YAMLError as error:

@@ -221,6 +221,7 @@ def test_untrusted_lines_cost_no_more_than_their_limits(invoke: Invoke, tmp_path
     assert "at most 16 is taken" in refusal(invoke("--untrusted", "--beam", 17, text=text))
     assert "--untrusted" in refusal(invoke("--limit", "beam_size=3", text=text))
     assert "beamsize" in refusal(invoke("--untrusted", "--limit", "beamsize=3", text=text))
+    assert "--limit beam_size: expected" in refusal(invoke("--untrusted", "--limit", "beam_size", text=text))
     cells = invoke("--untrusted", "--limit", "sentence_cells=10", text=b"und\n")
     assert (cells.exit_code, cells.stdout) == (3, "")
     assert "needs up to 30 cells (3 hypotheses, 5 target tokens); at most 10" in " ".join(cells.stderr.split())

@@ -84,11 +84,16 @@ def translate(
         split=split or ("always" if (typed or isinstance(given, list)) and prefix is None else "never"),
         tag=tag,
         on_invalid=on_invalid or ("skip" if typed else "error"),
-        limits=TextLimits.parse(override({}, limit or []), origin="--limit") if untrusted else None,
+        limits=_limits(limit or []) if untrusted else None,
         seed=search.seed or 0,
         window=window or (1 if typed else TranslationOptions.window),
     )
     TranslationJob(given, output, prefix, options, as_json, typed).run(translator, resume)
+
+
+def _limits(changed: Sequence[str]) -> TextLimits:
+    """The limits of untrusted text, with the changes of `--limit`."""
+    return TextLimits.parse(override({}, changed, "--limit beam_size=8"), origin="--limit")
 
 
 def _given(texts: Sequence[str], more: Sequence[str], input: Path | None) -> list[str] | Path | None:
