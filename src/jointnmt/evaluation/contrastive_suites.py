@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any, Literal
 
 from jointnmt.errors import DataError
@@ -253,7 +252,7 @@ def pair_items(
     if not texts[0]:
         raise DataError(f"{names[0]}: there are no lines to evaluate. Check that the file is complete.")
     items = []
-    for number, row in enumerate(zip_longest(*texts), start=1):
+    for number, row in enumerate(zip(*texts, strict=True), start=1):
         empty = [name for name, line in zip(names, row, strict=True) if not line.strip()]
         if empty:
             raise DataError(f"{empty[0]}:{number}: this line is empty. Remove line {number} of all three texts.")

@@ -202,7 +202,7 @@ def resample_likelihoods(
         return []
     resampling = _Resampling.of(len(first[0].pieces), samples)
     signature = f"nats a piece|teacher-forced|bs:{samples}|seed:{resampling.seed}".lower()
-    return [ResampledScores("nll", _sampled(statistics, _nll, resampling), len(first[0].pieces), signature)]
+    return [ResampledScores("nll", resampling.scores(statistics, _nll), len(first[0].pieces), signature)]
 
 
 def _losses(likelihood: Likelihood, chosen: Sequence[bool] | None) -> Numbers:
@@ -233,6 +233,20 @@ class _Resampling:
         seed = resampling_seed()
         return cls(seed, np.array(list(_draw(sentences, samples, seed)), np.float64))
 
+    def scores(
+        self, systems: Mapping[str, Sequence[Numbers]], score: Callable[[Numbers], float]
+    ) -> dict[str, SampledRuns]:
+        """Scores of each system on the test text and on the resampled ones.
+
+        `systems` are the statistics `[sentences, statistics]` of its runs, `score` maps their sums.
+        """
+        found = {}
+        for name, runs in systems.items():
+            scores = [score(statistics.sum(0)) for statistics in runs]
+            resampled = [[score(summed) for summed in self.counts @ statistics] for statistics in runs]
+            found[name] = SampledRuns(np.array(scores), np.array(resampled).T)
+        return found
+
 
 def _by_metric(
     key: str,
@@ -242,25 +256,11 @@ def _by_metric(
     resampling: _Resampling,
 ) -> ResampledScores:
     statistics = {name: [measure.statistics(texts, references) for texts in runs] for name, runs in systems.items()}
-    sampled = _sampled(statistics, lambda summed: float(measure.total(summed).score), resampling)
+    sampled = resampling.scores(statistics, lambda summed: float(measure.total(summed).score))
     signature = measure.metric.get_signature()
     signature.update("bs", len(resampling.counts))
     signature.update("seed", str(resampling.seed).lower())
     return ResampledScores(key, sampled, len(references[0]), measure.describe(signature))
-
-
-def _sampled(
-    systems: Mapping[str, Sequence[Numbers]], score: Callable[[Numbers], float], resampling: _Resampling
-) -> dict[str, SampledRuns]:
-    """Scores of each system; `systems` are the statistics `[sentences, statistics]` of its runs, `score` maps sums."""
-    return {name: _sampled_runs(runs, score, resampling.counts) for name, runs in systems.items()}
-
-
-def _sampled_runs(runs: Sequence[Numbers], score: Callable[[Numbers], float], counts: Numbers) -> SampledRuns:
-    """The scores of a system's runs on the test text and on the resampled ones."""
-    scores = [score(statistics.sum(0)) for statistics in runs]
-    resampled = [[score(summed) for summed in counts @ statistics] for statistics in runs]
-    return SampledRuns(np.array(scores), np.array(resampled).T)
 
 
 def resampling_seed() -> int | None:

@@ -102,7 +102,7 @@ class FamilyConfig(Config):
                     f"shortcuts.places names {place!r}, which this family does not have; its attention layers are: "
                     f"{', '.join(depths)}"
                 )
-            if self.shortcuts is not None and self.shortcuts.input == "two-below":
+            if self.reads_two_below:
                 _check_two_below(place, depths[place])
         return self
 

@@ -167,10 +167,8 @@ def _native(
     never = (ctypes.c_int64 * len(banned))(*banned)
     restriction = Restriction(ctypes.addressof(only), ctypes.addressof(never), len(banned), end)
     old = Hypotheses(*(each.contiguous() for each in hypotheses))
-    (candidates, ranks, rows), survivors = (
-        allocate_step(sentences, beams),
-        allocate_hypotheses(sentences, beams, length + 1),
-    )
+    candidates, ranks, rows = allocate_step(sentences, beams)
+    survivors = allocate_hypotheses(sentences, beams, length + 1)
     found = call(
         "advance_beams", logits, sentences, beams, logits.shape[1], logits, logits.stride(0), length,
         pointers(old), ctypes.byref(restriction), pointers(candidates), ranks, rows, pointers(survivors),

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import jointnmt
-from jointnmt.evaluation.p_values import star, stated
 from jointnmt.evaluation.scores import METRICS, TITLES
 from jointnmt.evaluation.significance import Comparison
 from jointnmt.extras import extra
@@ -22,6 +21,7 @@ from jointnmt.report.pictures import (
     attention_picture,
     data_url,
     learning_pictures,
+    resampled_lines,
 )
 from jointnmt.report.samples import GAP
 from jointnmt.report.systems import ReportedSystem
@@ -139,9 +139,7 @@ def _resampled(comparison: Comparison, system: str) -> tuple[str, ...]:
     if result is None:
         return ()
     interval = "" if result.half_width is None else f"{result.mean:.{decimals}f} ± {result.half_width:.{decimals}f}"
-    if result.p_value is None:
-        return (interval,)
-    return interval, stated(result.p_value) + star(result.p_value)
+    return resampled_lines(interval, result.p_value)
 
 
 def _signatures(report: ReportContents) -> list[tuple[str, str]]:

@@ -140,5 +140,9 @@ def _value(value: BucketValue) -> Cell:
     if value.value is None:
         return Cell("–")
     text, interval = value.rounded()
-    p_value = () if value.p_value is None else (stated(value.p_value) + star(value.p_value),)
-    return Cell(text, ((interval,) if interval else ()) + p_value)
+    return Cell(text, resampled_lines(interval, value.p_value))
+
+
+def resampled_lines(interval: str, p_value: float | None) -> tuple[str, ...]:
+    """The lines below a value: its interval, if there is one, and its p-value, if it was compared."""
+    return tuple(filter(None, (interval, "" if p_value is None else stated(p_value) + star(p_value))))

@@ -140,11 +140,9 @@ def measure_likelihood(translator: Translator, run: Path, eval_set: EvalSet, pro
     """`RunOutputs.likelihood` without translating; the errors are those of `run_outputs`."""
     _encoded(translator, eval_set)
     predicted = _predicted(translator, run, eval_set, progress)
-    log_probabilities, pieces = (
-        [each["log_probability"] for each in predicted],
-        [len(each["hits"]) for each in predicted],
-    )
-    return Likelihood(log_probabilities, pieces, translator.segmentation.fingerprint())
+    pieces = [len(each["hits"]) for each in predicted]
+    fingerprint = translator.segmentation.fingerprint()
+    return Likelihood([each["log_probability"] for each in predicted], pieces, fingerprint)
 
 
 def _encoded(translator: Translator, eval_set: EvalSet) -> list[list[EncodedSentence]]:

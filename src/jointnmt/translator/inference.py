@@ -136,8 +136,7 @@ class Inference:
 
     def preprocessor(self, split: Split | None = None, pieces: bool = False) -> Preprocessor:
         """The preprocessor, which turns lines into piece ids; the arguments are those of `Preprocessor`."""
-        first, *others = self._readers
-        return Preprocessor(self.segmentation, first.max_length, split, pieces, others)
+        return Preprocessor(self.segmentation, self._readers, split, pieces)
 
     def reading(self, sentences: Sequence[EncodedSentence]) -> TranslationModel:
         """The model, ready to be called with the sources of these sentences."""

@@ -191,23 +191,21 @@ class Preprocessor:
 
     Args:
         segmentation: segmentation of both sides.
-        max_length: most source tokens of a sentence, end mark included; None: no limit.
+        readers: how the model reads sources; several for an ensemble whose models read different pieces, of which the
+            strictest limits the length. The first has the source side of `segmentation`.
         split: which lines are split into sentences; a line that is too long and is not split is an error, whose
             message offers splitting unless this is None.
         pieces: whether targets are pieces separated by spaces instead of text.
-        others: further models of an ensemble, if they read other pieces; the strictest limits the length.
     """
 
     def __init__(
         self,
         segmentation: Segmentation,
-        max_length: int | None,
+        readers: Sequence[SourceReader],
         split: Split | None = None,
         pieces: bool = False,
-        others: Sequence[SourceReader] = (),
     ) -> None:
-        self.segmentation, self.split = segmentation, split
-        self._readers = (SourceReader(segmentation.source, max_length), *others)
+        self.segmentation, self._readers, self.split = segmentation, readers, split
         target = segmentation.target
         self._ids = {target.piece(i): i for i in range(target.vocabulary_size)} if pieces else None
 

@@ -38,11 +38,6 @@ class KeyValueCache:
         self.stored = torch.empty(0)
         """All allocated slots, `[G, *lines, C, 2E]`, contiguous; empty before the first position."""
 
-    @property
-    def kept(self) -> Float[Tensor, "G *lines L EE"]:
-        """The slots that attention reads."""
-        return self.stored[..., : self._slots.read, :]
-
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
         """Write the newest position of the R rows of every sentence; their slots are allocated."""
         if self._slots.fixed:

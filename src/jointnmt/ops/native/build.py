@@ -41,8 +41,6 @@ from jointnmt.ops.native import prebuilt
 
 logger = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).parent / "csrc" / "kernels.cpp"
-"""The source file, which includes the headers beside it."""
 FLAGS = (*prebuilt.FLAGS, "-march=native")
 AMX = ("amx_tile", "amx_bf16", "amx_int8")
 ASK_FOR_AMX = (158, 0x1023, 18)
@@ -170,12 +168,10 @@ class Toolchain:
             raise ConfigurationError(
                 f"The C++ compiler {compiler} does not run ({error}). Name another in CXX."
             ) from error
-        sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]*"))]
         flags = (*options, *FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
         if "amx_bf16" in _described() and not may_use_amx():
             flags = (*flags, *(f"-mno-{feature.replace('_', '-')}" for feature in AMX))
-        parts = (*sources, compiler.encode(), version, " ".join(flags).encode(), processor().encode())
-        key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+        key = prebuilt.source_hash(compiler.encode(), version, " ".join(flags).encode(), processor().encode())
         return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
 
 
@@ -325,7 +321,7 @@ def _compile(toolchain: Toolchain, directory: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         built = Path(folder) / "kernels.so"
         for threads in ([prebuilt.THREADS], []):  # some compilers lack OpenMP: the kernels then use one thread
-            command = [toolchain.compiler, *toolchain.flags, *threads, str(SOURCE), "-o", str(built)]
+            command = [toolchain.compiler, *toolchain.flags, *threads, str(prebuilt.SOURCE), "-o", str(built)]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=600)
             except subprocess.TimeoutExpired as error:

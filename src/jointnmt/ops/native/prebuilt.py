@@ -19,6 +19,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "prebuilt"
 SOURCES = Path(__file__).parent / "csrc"
+SOURCE = SOURCES / "kernels.cpp"
+"""The source file that is compiled, which includes the headers beside it."""
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-shared", "-fPIC")
 """Flags of every library, besides those of its processor and of threads."""
 THREADS = "-fopenmp"
@@ -63,9 +65,9 @@ KINDS = (
 """Kinds of processor, fastest first: the first that matches is used."""
 
 
-def source_hash() -> str:
-    """Hash of the sources of the libraries."""
-    parts = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]*"))]
+def source_hash(*also: bytes) -> str:
+    """Hash of the sources of the libraries, and of what else a library depends on."""
+    parts = [*(path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]*"))), *also]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
@@ -91,8 +93,7 @@ def build_all(kinds: Sequence[Kind] = KINDS, compiler: str = "c++") -> None:
     """
     FOLDER.mkdir(exist_ok=True)
     for kind in kinds:
-        source = str(SOURCES / "kernels.cpp")
-        subprocess.run([compiler, *FLAGS, THREADS, *kind.flags, source, "-o", str(kind.path)], check=True)
+        subprocess.run([compiler, *FLAGS, THREADS, *kind.flags, str(SOURCE), "-o", str(kind.path)], check=True)
 
 
 if __name__ == "__main__":

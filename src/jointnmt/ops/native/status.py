@@ -130,9 +130,6 @@ def compiled_features(toolchain: build.Toolchain) -> tuple[str, ...]:
 
 def processor_name() -> str:
     """Name of the processor, as given by the system."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    lines = build.processor().splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
