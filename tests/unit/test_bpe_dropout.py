@@ -63,9 +63,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def experiment(folder: Path, kind: str = "bpe") -> Experiment:
+def experiment(folder: Path, kind: str = "bpe", **options: Any) -> Experiment:
     """An experiment with a vocabulary of whole words, and a tag before each source."""
-    values = tiny_recipe(folder, segmentation={"kind": kind, "vocabulary_size": 60, "min_frequency": 1})
+    segmentation = {"kind": kind, "vocabulary_size": 60, "min_frequency": 1, **options}
+    values = tiny_recipe(folder, segmentation=segmentation)
     values["data"]["train"][0]["tag"] = "<t>"
     values["training"]["bpe_dropout"] = 0.3
     return Experiment.parse(values, origin="test")
@@ -102,6 +103,17 @@ def test_an_epoch_has_the_same_text_in_other_pieces(text: tuple[TokenStore, Segm
     lengths = [[len(ids) + 1 for ids in side] for side in zip(*first.pairs(everything), strict=True)]
     assert lengths == [side.tolist() for side in first.lengths]
     assert first.lengths[0].sum() > store.lengths[0].sum()
+
+
+def test_digits_stay_apart(folder: Path, tmp_path: Path) -> None:
+    settled = experiment(folder, split_digits=True)
+    train(settled, tmp_path / "run", NoDisplay())
+    segmentation = Segmentation.load(tmp_path / "run" / "segmentation")
+    store = build_store(settled.data, segmentation)
+    pairs = ResegmentedStore(store, segmentation, 0.3, 1).of_epoch(0).pairs(range(len(store)))
+    assert pairs != store.pairs(range(len(store)))
+    pieces = {segmentation.target.piece(piece) for _, target in pairs for piece in target}
+    assert {piece for piece in pieces if any(map(str.isdecimal, piece))} == set("0123456789")
 
 
 def test_no_limit_that_the_store_keeps_is_exceeded(text: tuple[TokenStore, Segmentation]) -> None:

@@ -35,13 +35,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(folder: Path, **model: Any) -> Path:
+def trained(folder: Path, segmentation: dict[str, Any] | None = None, **model: Any) -> Path:
     write_corpus(folder)
     values = tiny_recipe(folder, training__max_updates=3)
     sizes = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 24}
     values["model"] = {"family": "transformer", "encoder_layers": 2, "decoder_layers": 2, **sizes, **model}
     if model.get("embeddings") == "all":
         values["segmentation"] = {"kind": "bpe", "joint": True, "vocabulary_size": 80, "min_frequency": 1}
+    values["segmentation"] |= segmentation or {}
     train(Experiment.parse(values, origin="test"), folder / "run", NoDisplay())
     return folder / "run"
 
@@ -58,6 +59,15 @@ def test_log_probabilities_are_equal(variant: str, tmp_path: Path) -> None:
     """The translations include an end mark, an unknown word, and different lengths."""
     run = trained(tmp_path, **VARIANTS[variant])
     export_ctranslate2(run, tmp_path / "exported")
+    expected = [each.log_probability for each in Translator.load(run).score(SOURCES, TARGETS)]
+    assert log_probabilities(tmp_path / "exported") == pytest.approx(expected, 1e-5)
+
+
+def test_the_exported_segmentation_divides_as_that_of_the_run(tmp_path: Path) -> None:
+    run = trained(tmp_path, {"split_digits": True}, embeddings="all")
+    export_ctranslate2(run, tmp_path / "exported")
+    pieces = Segmentation.load(tmp_path / "exported" / "segmentation").source.encode(SOURCES[2])
+    assert pieces == Translator.load(run).segmentation.source.encode(SOURCES[2]) and pieces[:3] == ["▁wort", "1", "1"]
     expected = [each.log_probability for each in Translator.load(run).score(SOURCES, TARGETS)]
     assert log_probabilities(tmp_path / "exported") == pytest.approx(expected, 1e-5)
 

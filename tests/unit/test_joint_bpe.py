@@ -187,7 +187,7 @@ def test_members_of_an_ensemble_read_alike_only_with_the_same_case_and_pieces() 
     assert _read_alike(one, reader(CASED, dict(counts)))
     assert not _read_alike(one, reader(GERMAN, counts))
     assert not _read_alike(one, reader(CASED, {**counts, "er": 0}))
-    for changes in ({"vocabulary_threshold": 50}, {"split_punctuation": True}, {"joint": True}):
+    for changes in ({"vocabulary_threshold": 50}, {"split_punctuation": True}, {"split_digits": True}, {"joint": True}):
         assert not _read_alike(one, reader(CASED, counts, **changes))
 
 

@@ -22,11 +22,13 @@ from jointnmt.text.segmenter import Segmenter
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "bpe": {},
     "bpe, lower case, punctuation apart": {"lowercase": True, "split_punctuation": True},
+    "bpe, digits apart": {"split_digits": True},
     "unigram": {"kind": "unigram"},
     "unigram, lower case, punctuation apart": {"kind": "unigram", "lowercase": True, "split_punctuation": True},
+    "unigram, digits and punctuation apart": {"kind": "unigram", "split_digits": True, "split_punctuation": True},
     "word, lower case": {"kind": "word", "lowercase": True},
 }
-LETTERS = "aabbcde ΣσςİIßÄäö\u0308\u0301.,!?+$«»„“—–…_▁<>unkpad/s|0123한글字\u200d🙂"
+LETTERS = "aabbcde ΣσςİIßÄäö\u0308\u0301.,!?+$«»„“—–…_▁<>unkpad/s|0123٣٤²한글字\u200d🙂"
 """Few letters, so that texts share words and pieces; with odd cases of case, composition and punctuation."""
 
 

@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ KINDS = ("bpe", "unigram", "word")
 SUBWORDS = ("bpe", "unigram")
 GERMAN = ["Der Hund sieht die Katze.", "Die Katze sieht den Hund nicht.", "Wo ist der Hund?", "Der Hund schläft."] * 3
 ENGLISH = ["The dog sees the cat.", "The cat does not see the dog.", "Where is the dog?", "The dog sleeps."] * 3
+NUMBERS = [f"Im Jahr {number}, um {number % 24}:30 Uhr, A{number}b." for number in range(2000, 2030)]
 LETTERS = string.ascii_letters + string.digits + string.punctuation + "äöüßÄÖÜéç„“–…한글"
 CHARACTERS = " ".join(LETTERS)
 
@@ -47,8 +49,8 @@ def train(
 
 
 @cache
-def knowing_all_letters(kind: str, split_punctuation: bool = False) -> Segmenter:
-    return train(kind, source=[*GERMAN, CHARACTERS], split_punctuation=split_punctuation).source
+def knowing_all_letters(kind: str, **options: bool) -> Segmenter:
+    return train(kind, source=[*GERMAN, *NUMBERS, CHARACTERS], **options).source
 
 
 def prepared(text: str) -> str:
@@ -71,13 +73,15 @@ def test_invisible_characters_are_not_seen(kind: str) -> None:
 # --- round trips
 
 
-@pytest.mark.parametrize("split_punctuation", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"split_punctuation": True}, {"split_punctuation": True, "split_digits": True}]
+)
 @pytest.mark.parametrize("kind", SUBWORDS)
 @given(words=st.lists(st.text(LETTERS, min_size=1, max_size=12), max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_a_text_of_known_letters_comes_back_exactly(kind: str, split_punctuation: bool, words: list[str]) -> None:
+def test_a_text_of_known_letters_comes_back_exactly(kind: str, options: dict[str, bool], words: list[str]) -> None:
     text = " ".join(words)
-    segmenter = knowing_all_letters(kind, split_punctuation)
+    segmenter = knowing_all_letters(kind, **options)
     assert segmenter.decode(segmenter.encode(text)) == text
     assert segmenter.decode_ids(segmenter.encode_ids(text)) == text
 
@@ -155,9 +159,33 @@ def test_punctuation_is_split_from_letters_where_asked_for(kind: str) -> None:
     assert split.decode(split.encode(text)) == text
 
 
-def test_words_cannot_be_split_from_their_punctuation() -> None:
-    with pytest.raises(ValidationError, match="split_punctuation needs kind bpe or unigram"):
-        SegmentationConfig(kind="word", split_punctuation=True)
+@pytest.mark.parametrize("kind", SUBWORDS)
+@given(words=st.lists(st.text("0123456789.:-aA", min_size=1, max_size=12), max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_each_digit_is_a_piece_where_asked_for(kind: str, words: list[str]) -> None:
+    text = " ".join(words)
+    segmenter = knowing_all_letters(kind, split_digits=True)
+    pieces = segmenter.encode(text)
+    assert [piece for piece in pieces if set(piece) & set(string.digits)] == [*filter(str.isdecimal, text)]
+    assert segmenter.decode(pieces) == text
+
+
+def test_a_number_has_the_pieces_that_sentencepiece_divides_it_into() -> None:
+    """sentencepiece 0.2.3 with split_digits=True gives ▁ 2 0 1 9 and ( A 4 , too, for either kind of model."""
+    text = "2019 7:30 (A4)"
+    for kind in SUBWORDS:
+        merged, split = (knowing_all_letters(kind, split_digits=each) for each in (False, True))
+        assert split.encode(text)[:7] == ["▁", *"2019", "▁", "7"]
+        assert any(len(piece) > 1 and piece.isdecimal() for piece in merged.encode("x2019"))
+    other = train(source=[*GERMAN, "٣٤ ２０ x²"] * 5, split_digits=True).source
+    assert other.encode("٣٤ ２０") == ["▁", "٣", "٤", "▁", "２", "０"], "decimal digits of any script"
+    assert other.encode("x²") == ["▁x²"]
+
+
+@pytest.mark.parametrize("key", ["split_punctuation", "split_digits"])
+def test_whole_words_cannot_be_split(key: str) -> None:
+    with pytest.raises(ValidationError, match=f"{key} needs kind bpe or unigram"):
+        SegmentationConfig.model_validate({"kind": "word", key: True})
 
 
 def test_pieces_are_shorter_than_letters_once_learnt() -> None:
@@ -437,18 +465,20 @@ def test_a_segmentation_can_be_sent_to_another_process(options: dict[str, Any]) 
 # --- files
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SAVED: list[dict[str, Any]] = [{}, {"joint": False, "moses": True, "lowercase": True}, {"normalize_punctuation": True}]
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"joint": False, "moses": True, "lowercase": True}, {"normalize_punctuation": True}]
+    ("kind", "options"), [*product(KINDS, SAVED), *((kind, {"split_digits": True}) for kind in SUBWORDS)]
 )
 def test_what_is_saved_is_what_is_loaded(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
-    segmentation = train(kind, **options)
+    segmentation = train(kind, source=[*GERMAN, *NUMBERS], **options)
     segmentation.save(tmp_path / "a")
     loaded = Segmentation.load(tmp_path / "a")
     assert loaded.config == segmentation.config
     assert loaded.fingerprint() == segmentation.fingerprint()
     assert (loaded.source.language, loaded.target.language) == ("de", "en")
-    for text in (*GERMAN, *ENGLISH, "</s> Unbekanntes, 한글!"):
+    for text in (*GERMAN, *ENGLISH, "</s> Unbekanntes, 한글, 2013!"):
         assert loaded.source.encode_ids(text) == segmentation.source.encode_ids(text)
         assert loaded.target.encode_ids(text) == segmentation.target.encode_ids(text)
     loaded.save(tmp_path / "b")
@@ -463,6 +493,7 @@ def test_the_fingerprint_tells_segmentations_apart() -> None:
         train(),
         train(lowercase=True),
         train(split_punctuation=True),
+        train(split_digits=True),
         train(normalize_punctuation=True),
         train(kind="unigram"),
         train(vocabulary_size=60),

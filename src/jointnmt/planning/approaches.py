@@ -75,7 +75,7 @@ class FromScratch:
         sources, targets = _sides(parts, checked)
         characters = len({character for sentence in chain(sources, targets) for character in sentence})
         size = size_for(parts.words, characters).vocabulary
-        config = SegmentationConfig(joint=True, vocabulary_size=size, split_punctuation=True)
+        config = SegmentationConfig(joint=True, vocabulary_size=size, split_punctuation=True, split_digits=True)
         segmentation = Segmentation.train(config, sources, targets, *parts.languages)
         return segmentation, _counts(parts, segmentation, sources, targets, characters)
 

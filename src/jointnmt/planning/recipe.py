@@ -101,7 +101,8 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         "segmentation": [
             f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each",
             f"has to be seen often enough to be learnt; but more than its {corpus.characters:,} different characters.",
-            "One vocabulary for both sides: names are the same in both.",
+            "One vocabulary for both sides: names are the same in both. Each digit is a piece: else a number such as",
+            "2019 has other pieces than 2024, and rare ones are copied wrongly.",
         ],
         "model": [
             "Width and depth by the size of the corpus. Dropout, too: the fewer the sentences, the sooner they are",

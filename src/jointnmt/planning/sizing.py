@@ -170,6 +170,7 @@ def plan(corpus: CorpusCounts, machine: Machine, family: PlannedFamily = "transf
             "joint": True,
             "vocabulary_size": size.vocabulary,
             "split_punctuation": True,
+            "split_digits": True,
         },
         "model": _model(family, size) | {"max_length": longest},
         "batches": _batches(size, machine, longest, family),

@@ -51,6 +51,11 @@ class SegmentationConfig(Config):
     split_punctuation: bool = Field(
         False, description="punctuation is never in one piece with letters (bpe, unigram); exactly undone on output"
     )
+    split_digits: bool = Field(
+        False,
+        description="each decimal digit is a piece of its own (bpe, unigram), as in SentencePiece: numbers are "
+        "copied digit by digit; exactly undone on output",
+    )
 
     tags: tuple[str, ...] = Field(
         (), description="tags that a source may begin with, a piece each; those of the texts of `data` are included"
@@ -98,7 +103,8 @@ class SegmentationConfig(Config):
         return self.joint == "merges" or self.vocabulary_threshold > 0
 
     @model_validator(mode="after")
-    def _words_keep_their_punctuation(self) -> Self:
-        if self.split_punctuation and self.kind == "word":
-            raise ValueError("split_punctuation needs kind bpe or unigram: whole words do not mark spaces")
+    def _words_are_whole(self) -> Self:
+        for name in ("split_punctuation", "split_digits"):
+            if getattr(self, name) and self.kind == "word":
+                raise ValueError(f"{name} needs kind bpe or unigram: whole words do not mark spaces")
         return self

@@ -16,7 +16,7 @@ from jointnmt.text.preprocessing import divided
 from jointnmt.text.special import unk_id
 
 with extra("train"):
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 
 def learn(config: SegmentationConfig, lines: Iterable[str], size: int, key: str = "vocabulary_size") -> Vocabulary:
@@ -71,11 +71,12 @@ def _tokenizer(config: SegmentationConfig, model: Any) -> Tokenizer:
     steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
     words = config.kind == "word"
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)
+    divisions = [pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)]
     if config.split_punctuation:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [tokenizer.pre_tokenizer, pre_tokenizers.Punctuation("isolated")]
-        )
+        divisions.append(pre_tokenizers.Punctuation("isolated"))
+    if config.split_digits:
+        divisions.append(pre_tokenizers.Split(Regex(r"\p{Nd}"), "isolated"))
+    tokenizer.pre_tokenizer = divisions[0] if len(divisions) == 1 else pre_tokenizers.Sequence(divisions)
     return tokenizer
 
 

@@ -56,7 +56,7 @@ class TextPreprocessor:
 
 
 def divided(word: str, config: SegmentationConfig) -> list[str]:
-    """A word as looked up: normalised, with its space mark and, if configured, punctuation marks as separate parts.
+    """A word as looked up: normalised, with its space mark and, if configured, punctuation and digits as parts.
 
     Every step depends on the word alone, so results are those within a text.
     """
@@ -65,9 +65,13 @@ def divided(word: str, config: SegmentationConfig) -> list[str]:
         word = "".join(letter.lower() for letter in word)  # one by one, so that a final sigma is not special
     if config.kind == "word":
         return [word]
-    if not config.split_punctuation:
+    if not (config.split_punctuation or config.split_digits):
         return [SPACE + word]
-    runs = ((apart, "".join(run)) for apart, run in groupby(SPACE + word, _is_punctuation))
+
+    def is_apart(letter: str) -> bool:
+        return (config.split_punctuation and _is_punctuation(letter)) or (config.split_digits and letter.isdecimal())
+
+    runs = ((apart, "".join(run)) for apart, run in groupby(SPACE + word, is_apart))
     return [part for apart, run in runs for part in (run if apart else [run])]
 
 

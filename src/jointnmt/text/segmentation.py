@@ -36,7 +36,7 @@ _TRUECASE = {side: f"{side}.truecase" for side in ("source", "target")}
 """Files of truecasing models, in the format of Moses."""
 _NEWER = (
     *("split_punctuation", "normalize_punctuation", "tags"),
-    *("num_merges", "vocabulary_threshold", "truecase"),
+    *("num_merges", "vocabulary_threshold", "truecase", "split_digits"),
 )
 """Newer settings, left out of fingerprints at their defaults, so that older stores in the cache stay valid."""
 _FILES = (_SETTINGS, _JOINT, _SOURCE, _TARGET, *_OWN.values(), *_TRUECASE.values())

@@ -82,7 +82,8 @@ def _settings(side: Segmenter) -> tuple[object, ...]:
 def _reading(side: Segmenter) -> tuple[object, ...]:
     """Further settings that determine how text becomes pieces, and their ids."""
     config = side.config
-    return config.normalize_punctuation, config.split_punctuation, config.vocabulary_threshold, config.shared
+    divided = config.split_punctuation, config.split_digits
+    return config.normalize_punctuation, divided, config.vocabulary_threshold, config.shared
 
 
 def _check_target(first: Member, other: Member) -> None:
