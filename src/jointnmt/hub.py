@@ -197,7 +197,7 @@ def _download(name: str, options: Mapping[str, Any]) -> str:
 
 
 def portable(experiment: Experiment) -> Experiment:
-    """The experiment without this machine's folders of data and cache; file names are kept."""
+    """The experiment without this machine's folders of data, codes and cache; file names are kept."""
     named = {
         which: tuple(_without_folders(text) for text in getattr(experiment.data, which))
         for which in ("train", "validation")
@@ -205,7 +205,8 @@ def portable(experiment: Experiment) -> Experiment:
     data = experiment.data.model_copy(update={"root": Path(), "cache": None, **named})
     start = experiment.training.start
     training = experiment.training.model_copy(update={"start": None if start is None else Path(start.name)})
-    return experiment.model_copy(update={"data": data, "training": training})
+    segmentation = experiment.segmentation.with_file_names()
+    return experiment.model_copy(update={"data": data, "segmentation": segmentation, "training": training})
 
 
 def _without_folders(text: ParallelText) -> ParallelText:

@@ -21,6 +21,7 @@ from jointnmt.config import Settings, merged, override, read_yaml
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import FamilyConfig, find_family
 from jointnmt.shipped import CONFIGURATION_FILE, MODELS, OF_PACKAGE, shipped_models
+from jointnmt.text.config import FILES, LEARNT
 from jointnmt.text.languages import check_code
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,12 @@ UNWRITTEN = Path("recipe")
 LANGUAGES = ("source_language", "target_language")
 TEXTS = ("train", "validation")
 
-PLACES = {("data", "root"): PACKAGE, ("data", "cache"): PACKAGE, ("training", "from"): MODELS}
+PLACES = {
+    ("data", "root"): PACKAGE,
+    ("data", "cache"): PACKAGE,
+    **{("segmentation", key): PACKAGE for key in FILES.values()},
+    ("training", "from"): MODELS,
+}
 """Keys with paths as values, and the folder that `package:` refers to in each."""
 
 
@@ -65,7 +71,9 @@ def read_recipe(recipe: Path | Mapping[str, Any], settings: Settings = ()) -> di
     for file, said in reversed(_with_default(_beginning_with(_chain(recipe), _start(override({}, settings))))):
         if _start(said) is not None:
             values = _without_model(values, file)
+        values = _without_learnt(values, said, str(file))
         values = _over(values, _with_places(said, values, file.parent), str(file))
+    values = _without_learnt(values, override({}, settings), "settings")
     values = _over_settings(values, settings)
     for (section, key), package in PLACES.items():
         if (given := _section(values, section)).get(key) is not None:
@@ -93,6 +101,16 @@ def _without_model(inherited: dict[str, Any], file: Path) -> dict[str, Any]:
     kept = {name: value for name, value in inherited.items() if name not in OF_MODEL}
     kept |= {"model": dropout} if dropout else {}
     return {**kept, "data": data} if data else kept
+
+
+def _without_learnt(inherited: dict[str, Any], said: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Inherited values without what is learnt of a segmentation, if its merges are given now."""
+    segmentation = _section(inherited, "segmentation")
+    replaced = [key for key in LEARNT if key in segmentation]
+    if not replaced or _section(said, "segmentation").get(FILES["codes"]) is None:
+        return inherited
+    logger.info("%s: segmentation.from, not the inherited %s", origin, ", ".join(replaced))
+    return {**inherited, "segmentation": {key: segmentation[key] for key in segmentation if key not in LEARNT}}
 
 
 def _is_dropout(key: str) -> bool:
@@ -254,14 +272,14 @@ def _with_places(said: dict[str, Any], inherited: dict[str, Any], folder: Path) 
 
     The root of a recipe with texts but no root is its folder; inherited texts keep their paths.
     """
-    data, training = _with_named_texts(_section(said, "data")), dict(_section(said, "training"))
+    data = _with_named_texts(_section(said, "data"))
     if any(key in data for key in TEXTS) and data.get("root") is None:
         data["root"] = "."
         before = _section(inherited, "data")
         for key in TEXTS:
             if key not in data and isinstance(before.get(key), list):
                 data[key] = [_moved(text, before.get("root")) for text in before[key]]
-    changed = {"data": data, "training": training}
+    changed = {"data": data} | {name: dict(_section(said, name)) for name in ("segmentation", "training")}
     for (section, key), package in PLACES.items():
         if changed[section].get(key) is not None:
             changed[section][key] = _complete(changed[section][key], folder, package)

@@ -14,6 +14,14 @@ export interface Word {
   pieces: number[]; // their places among the tokens
 }
 
+/** Whether pieces mark spaces: each begins a word, or may end one; else each is a word. */
+const areMarked = (pieces: readonly string[]): boolean =>
+  pieces.some((piece) => piece.startsWith(SPACE) || piece.endsWith(SPACE));
+
+/** Whether there is a space between a piece and the one before it. */
+const followsSpace = (piece: string, before: string): boolean =>
+  piece.startsWith(SPACE) || (before.endsWith(SPACE) && before !== SPACE);
+
 /** A piece as a reader sees it. */
 export function shown(piece: string): string {
   if (piece === SPACE) return "␣";
@@ -23,8 +31,7 @@ export function shown(piece: string): string {
 /** Pieces as a text. */
 export function readable(pieces: readonly string[]): string {
   const told = pieces.filter((piece) => !MARKS.has(piece));
-  const isDivided = told.some((piece) => piece.startsWith(SPACE)); // or each is a word
-  return told.join(isDivided ? "" : " ").replaceAll(SPACE, " ").trim();
+  return told.join(areMarked(told) ? "" : " ").replaceAll(SPACE, " ").trim();
 }
 
 /** Whether a language is written without spaces, between sentences too. */
@@ -34,16 +41,16 @@ const isWordly = (text: string): boolean => /[\p{L}\p{N}\p{M}]/u.test(text);
 
 /** Groups of pieces that are a word or punctuation each; end marks belong to none. */
 export function groupsOf(pieces: readonly string[], language: string): number[][] {
-  const single = isUnspaced(language) || !pieces.some((piece) => piece.startsWith(SPACE));
+  const single = isUnspaced(language) || !areMarked(pieces);
   const groups: number[][] = [];
-  let last = "";
+  let before = "";
   pieces.forEach((piece, place) => {
     if (MARKS.has(piece)) return;
-    const content = piece.replaceAll(SPACE, "");
-    const begins = single || piece.startsWith(SPACE) || (last !== "" && isWordly(content) !== isWordly(last));
+    const [content, last] = [piece, before].map((each) => each.replaceAll(SPACE, ""));
+    const begins = single || followsSpace(piece, before) || (last !== "" && isWordly(content) !== isWordly(last));
     if (begins || !groups.length) groups.push([place]);
     else groups[groups.length - 1].push(place);
-    last = content;
+    before = piece;
   });
   return groups;
 }
@@ -56,7 +63,7 @@ interface Pattern {
 
 function patternOf(group: readonly number[], pieces: readonly string[]): Pattern {
   const content = group.map((place) => pieces[place]).join("").replaceAll(SPACE, "");
-  return { parts: content.split(UNKNOWN).map(folded), spaced: pieces[group[0]].startsWith(SPACE) };
+  return { parts: content.split(UNKNOWN).map(folded), spaced: followsSpace(pieces[group[0]], pieces[group[0] - 1] ?? "") };
 }
 
 /** The text in lower case, letter by letter: its length stays the same. */

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jointnmt.text.pieces import SPACE
+from jointnmt.text.words import follows_space
 
 
 def word_numbers(pieces: Sequence[str], whole_words: bool) -> list[int]:
@@ -18,7 +18,7 @@ def word_numbers(pieces: Sequence[str], whole_words: bool) -> list[int]:
     """
     numbers, word = [], -1
     for place, piece in enumerate(pieces):
-        word += whole_words or place == 0 or piece.startswith(SPACE)
+        word += whole_words or place == 0 or follows_space(piece, pieces[place - 1])
         numbers.append(word)
     return numbers
 

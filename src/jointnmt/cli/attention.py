@@ -109,7 +109,7 @@ def token_place(side: str, tokens: Sequence[str], wanted: str) -> int:
     A number without # is first looked up as a token; it is a position only if no token of the sentence is a number.
     """
     first = tokens[0] == BOS  # the begin mark has no number
-    texts = [token.removeprefix(SPACE) for token in tokens]
+    texts = [token.strip(SPACE) or token for token in tokens]
     pairs = enumerate(zip(tokens, texts, strict=True))
     numbered = wanted.removeprefix("#")
     by_number = numbered != wanted and numbered.isdecimal()

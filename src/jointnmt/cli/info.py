@@ -90,9 +90,9 @@ def _vocabularies(recipe: Path, experiment: Experiment, source: int | None, targ
     if recipe.is_dir():
         segmentation = Segmentation.load(RunDirectory(recipe).segmentation)
         defaults = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
-    elif config.num_merges is not None or not isinstance(config.joint, bool):
+    elif config.num_merges is not None or not isinstance(config.joint, bool) or config.codes is not None:
         raise ConfigurationError(
-            f"{recipe}: the vocabulary sizes are not known before the segmentation is learnt. Give "
+            f"{recipe}: the vocabulary sizes are not known before the segmentation is made. Give "
             "--source-vocabulary and --target-vocabulary, or a RUN."
         )
     else:

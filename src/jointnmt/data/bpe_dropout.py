@@ -142,11 +142,13 @@ class _Words:
     @classmethod
     def of(cls, chunks: Iterable[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]], segmenter: Segmenter) -> _Words:
         """Words from chunks of some thousand sentences: their pieces, and where each sentence begins among them."""
-        begins_word = np.array([segmenter.begins_word(piece) for piece in range(segmenter.vocabulary_size)])
+        bounds_word = np.array([segmenter.bounds_word(piece) for piece in range(segmenter.vocabulary_size)])
         known: dict[Ids, int] = {}
         numbers, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for ids, starts in chunks:
-            begins = begins_word[ids]
+            begins = bounds_word[ids]
+            if segmenter.ends_words:
+                begins = np.roll(begins, 1)
             begins[starts[:-1][starts[:-1] < starts[1:]]] = True  # the first piece of a sentence, such as a tag
             bounds = np.flatnonzero(begins)
             pieces, ends = ids.tolist(), np.append(bounds[1:], len(ids)).tolist()

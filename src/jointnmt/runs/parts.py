@@ -55,7 +55,7 @@ class Parts:
         configuration = DecidingConfig(
             source_language=experiment.data.source_language,
             target_language=experiment.data.target_language,
-            segmentation=experiment.segmentation,
+            segmentation=experiment.segmentation.without_files(),
             model=experiment.model,
             search=experiment.search,
         )

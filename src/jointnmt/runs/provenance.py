@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jointnmt.config import differences, differences_by_key, in_words, merged
 from jointnmt.errors import ModelError
 from jointnmt.experiment import Experiment
+from jointnmt.text.config import FILES
 
 MAY_CHANGE = (
     "name",
@@ -57,8 +58,15 @@ def changes(old: Mapping[str, Any], new: Experiment) -> Changes:
     changed = differences_by_key(old, new.plain())
     if new.training.precision == "auto":
         changed.pop("training.precision", None)
-    forbidden = {key: line for key, line in changed.items() if key not in MAY_CHANGE}
-    return Changes({key: line for key, line in changed.items() if key in MAY_CHANGE}, forbidden)
+    moved = _moved_files(old, new)
+    allowed = {key: line for key, line in changed.items() if key in MAY_CHANGE or key in moved}
+    return Changes(allowed, {key: line for key, line in changed.items() if key not in allowed})
+
+
+def _moved_files(old: Mapping[str, Any], new: Experiment) -> set[str]:
+    """Keys of files that the segmentation was made from, which may be elsewhere now, if there were and are such."""
+    before, now = (values.get("segmentation", {}) for values in (old, new.plain()))
+    return {f"segmentation.{key}" for key in FILES.values() if before.get(key) and now.get(key)}
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from jointnmt.config import Config
 from jointnmt.text.tags import check_tag
+
+LEARNT = (
+    *("vocabulary_size", "num_merges", "target_vocabulary_size", "min_frequency"),
+    *("split_punctuation", "split_digits"),
+)
+"""Keys that say what is learnt; merges that are given leave no choice."""
+
+FILES = {"codes": "from", "target_codes": "target_from"} | {key: key for key in ("vocabulary", "target_vocabulary")}
+"""Fields with files of given merges, and their keys."""
 
 
 class SegmentationConfig(Config):
@@ -56,7 +66,21 @@ class SegmentationConfig(Config):
         description="each decimal digit is a piece of its own (bpe, unigram), as in SentencePiece: numbers are "
         "copied digit by digit; exactly undone on output",
     )
-
+    codes: Path | None = Field(
+        None,
+        alias="from",
+        description="codes of `subword-nmt learn-bpe`, whose merges are used; if not joint, of the source; null: the "
+        "pieces are learnt from the training text",
+    )
+    target_codes: Path | None = Field(
+        None, alias="target_from", description="codes of the target, with `from` and joint false"
+    )
+    vocabulary: Path | None = Field(
+        None,
+        description="with `from`: pieces of the source and their counts, by `subword-nmt get-vocab`; null: counted in "
+        "the training text",
+    )
+    target_vocabulary: Path | None = Field(None, description="likewise for the target; goes with vocabulary")
     tags: tuple[str, ...] = Field(
         (), description="tags that a source may begin with, a piece each; those of the texts of `data` are included"
     )
@@ -101,6 +125,46 @@ class SegmentationConfig(Config):
     def counts_pieces(self) -> bool:
         """Whether segmentation depends on the frequencies of pieces on each side."""
         return self.joint == "merges" or self.vocabulary_threshold > 0
+
+    @model_validator(mode="after")
+    def _given_merges_are_not_learnt(self) -> Self:
+        given = [key for field, key in FILES.items() if getattr(self, field) is not None]
+        if self.codes is None:
+            if given:
+                raise ValueError(f"{given[0]} needs from, the codes of subword-nmt")
+            return self
+        if self.kind != "bpe":
+            raise ValueError(f"from needs kind bpe: codes of subword-nmt are its merges (given: {self.kind})")
+        if learnt := [key for key in LEARNT if getattr(self, key) != type(self).model_fields[key].default]:
+            raise ValueError(f"from gives the merges, so that nothing is learnt: leave out {' and '.join(learnt)}")
+        if (self.target_codes is None) != bool(self.joint):
+            raise ValueError("target_from goes with joint false: each side then has its own codes, else one file")
+        return self
+
+    @model_validator(mode="after")
+    def _given_counts_are_of_both_sides(self) -> Self:
+        if (self.vocabulary is None) != (self.target_vocabulary is None):
+            raise ValueError("vocabulary and target_vocabulary go together")
+        if self.vocabulary is not None and not self.counts_pieces:
+            raise ValueError(
+                "vocabulary needs joint merges, or vocabulary_threshold of at least 1, which keeps each of its pieces"
+            )
+        return self
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that the segmentation is made from, besides the training text."""
+        found = (getattr(self, field) for field in FILES)
+        return tuple(path for path in found if path is not None)
+
+    def without_files(self) -> Self:
+        """The configuration of a segmentation once it is made, which no longer needs these files."""
+        return self.model_copy(update=dict.fromkeys(FILES)) if self.files else self
+
+    def with_file_names(self) -> Self:
+        """The configuration with the names of its files alone, not their folders."""
+        paths = {field: getattr(self, field) for field in FILES}
+        return self.model_copy(update={field: Path(path.name) for field, path in paths.items() if path is not None})
 
     @model_validator(mode="after")
     def _words_are_whole(self) -> Self:

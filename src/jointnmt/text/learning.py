@@ -1,9 +1,9 @@
-"""Learning a vocabulary from text, by the library `tokenizers`."""
+"""Learning a vocabulary from text, or making it of given merges, by the library `tokenizers`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -13,7 +13,7 @@ from jointnmt.interruption import heeding_signals
 from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.pieces import MARKS, SPACE, Vocabulary, read_vocabulary
 from jointnmt.text.preprocessing import divided
-from jointnmt.text.special import unk_id
+from jointnmt.text.special import SPECIAL_PIECES, unk_id
 
 with extra("train"):
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -56,6 +56,20 @@ def learn(config: SegmentationConfig, lines: Iterable[str], size: int, key: str 
     return read_vocabulary(json.dumps(_with_merges(values, config.num_merges)))
 
 
+def vocabulary_of_merges(
+    config: SegmentationConfig, merges: Sequence[tuple[str, str]], letters: Iterable[str]
+) -> Vocabulary:
+    """The vocabulary of given merges: letters and everything that is merged; a space mark ends words."""
+    special = [SPACE + name for name in (*SPECIAL_PIECES, *config.tags)]
+    single = {piece for merge in merges for piece in merge if len(piece.removesuffix(SPACE)) == 1}
+    pieces = dict.fromkeys([*special, *sorted(single.union(letters)), *(left + right for left, right in merges)])
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    model = models.BPE(vocabulary, [*merges], unk_token=special[unk_id], end_of_word_suffix=SPACE)
+    tokenizer = _tokenizer(config, model)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return read_vocabulary(tokenizer.to_str())
+
+
 def most_pieces(config: SegmentationConfig, lines: Iterable[str]) -> int:
     """The vocabulary size as configured; with `num_merges`, merges plus characters of the text, which is read."""
     if config.num_merges is None:
@@ -71,7 +85,7 @@ def _tokenizer(config: SegmentationConfig, model: Any) -> Tokenizer:
     steps = [normalizers.NFC(), normalizers.Replace(SPACE, "_")]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
     words = config.kind == "word"
-    divisions = [pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)]
+    divisions: list[Any] = [pre_tokenizers.WhitespaceSplit() if words else pre_tokenizers.Metaspace(SPACE)]
     if config.split_punctuation:
         divisions.append(pre_tokenizers.Punctuation("isolated"))
     if config.split_digits:

@@ -40,13 +40,23 @@ class Vocabulary(ABC):
     def __init__(self, values: dict[str, Any], pieces: Sequence[str]) -> None:
         self._values = values
         self.pieces = tuple(pieces)
-        if tuple(piece.removesuffix(SPACE) for piece in self.pieces[: len(MARKS)]) != SPECIAL_PIECES:
+        self.ends_words = values["model"].get("end_of_word_suffix") == SPACE
+        """Whether a space mark is the end of a word, as in merges of subword-nmt, not its beginning."""
+        if tuple(piece.strip(SPACE) for piece in self.pieces[: len(MARKS)]) != SPECIAL_PIECES:
             raise ValueError(f"the vocabulary should begin with {', '.join(SPECIAL_PIECES)} and have no gaps")
         self.ids = {piece: number for number, piece in enumerate(self.pieces)}
 
     @abstractmethod
     def divide(self, part: str) -> list[int]:
         """The piece ids of a part of a text, such as a word; no piece spans two parts."""
+
+    def stored(self, name: str) -> str:
+        """The name of a special piece or a tag as a piece that no text has."""
+        return SPACE + name if self.ends_words else name + SPACE
+
+    def letters(self, part: str) -> list[str]:
+        """The characters that BPE begins with; the last one includes a space mark that ends a word."""
+        return letters_of(part, self.ends_words)
 
     def to_values(self) -> dict[str, Any]:
         """The vocabulary in the format of `tokenizers`."""
@@ -58,7 +68,11 @@ class Vocabulary(ABC):
 
 
 class BytePairs(Vocabulary):
-    """Pairs of neighbours are merged in the order in which they were learnt (Sennrich et al. 2016)."""
+    """Pairs of neighbours are merged in the order in which they were learnt (Sennrich et al. 2016).
+
+    Of equal pairs, the left one is merged first. As in `tokenizers`, a pair that this makes may precede the others; as
+    in subword-nmt, if pieces end words, the others come first.
+    """
 
     def __init__(self, values: dict[str, Any]) -> None:
         model = values["model"]
@@ -70,23 +84,30 @@ class BytePairs(Vocabulary):
 
     def divide(self, part: str) -> list[int]:
         """Ids in O(n log n) time for a part of length n."""
-        ids = [self.ids.get(letter, unk_id) for letter in part]
+        ids = [self.ids.get(letter, unk_id) for letter in self.letters(part)]
         following = [*range(1, len(ids)), 0]
         before = [len(ids) - 1, *range(len(ids) - 1)]
         waiting = [merge for place in range(len(ids) - 1) if (merge := self._merge(ids, place, place + 1))]
         heapify(waiting)
         while waiting:
-            merge = heappop(waiting)
-            place, gone = merge.place, following[merge.place]
-            if (ids[place], ids[gone]) != merge.pair or gone <= place:
-                continue  # one of the two has been merged with another since
-            ids[place], ids[gone] = merge.piece, -1
-            following[place] = following[gone]
-            before[following[gone]] = place
-            for left, right in ((before[place], place), (place, following[place])):
-                if left < right and (new := self._merge(ids, left, right)):
-                    heappush(waiting, new)
+            for merge in self._next(waiting):
+                place, gone = merge.place, following[merge.place]
+                if (ids[place], ids[gone]) != merge.pair or gone <= place:
+                    continue  # one of the two has been merged with another since
+                ids[place], ids[gone] = merge.piece, -1
+                following[place] = following[gone]
+                before[following[gone]] = place
+                for left, right in ((before[place], place), (place, following[place])):
+                    if left < right and (new := self._merge(ids, left, right)):
+                        heappush(waiting, new)
         return [piece for piece in ids if piece >= 0]
+
+    def _next(self, waiting: list[_Merge]) -> list[_Merge]:
+        """The next merges, which no merge that they make possible may precede; removed from the heap."""
+        found = [heappop(waiting)]
+        while self.ends_words and waiting and waiting[0].rank == found[0].rank:
+            found.append(heappop(waiting))
+        return found
 
     def _merge(self, ids: list[int], left: int, right: int) -> _Merge | None:
         pair = ids[left], ids[right]
@@ -218,6 +239,11 @@ def compact(text: str) -> str:
     if merges := values["model"].get("merges"):
         values["model"]["merges"] = [" ".join(pair) for pair in merges]
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def letters_of(part: str, ends_words: bool) -> list[str]:
+    """The characters of a part of a text; with `ends_words`, the last one includes its space mark."""
+    return [*part[:-2], part[-2:]] if ends_words and part[1:].endswith(SPACE) else list(part)
 
 
 def _in_order(ids: dict[str, int]) -> list[str]:

@@ -55,16 +55,19 @@ class TextPreprocessor:
         return self.moses.detokenize(words) if self.moses else " ".join(words)
 
 
-def divided(word: str, config: SegmentationConfig) -> list[str]:
+def divided(word: str, config: SegmentationConfig, ends_words: bool = False) -> list[str]:
     """A word as looked up: normalised, with its space mark and, if configured, punctuation and digits as parts.
 
-    Every step depends on the word alone, so results are those within a text.
+    Every step depends on the word alone, so results are those within a text. With `ends_words`, the space mark is at
+    the end.
     """
     word = unicodedata.normalize("NFC", word).replace(SPACE, "_")
     if config.lowercase:
         word = "".join(letter.lower() for letter in word)  # one by one, so that a final sigma is not special
     if config.kind == "word":
         return [word]
+    if ends_words:
+        return [word + SPACE]
     if not (config.split_punctuation or config.split_digits):
         return [SPACE + word]
 

@@ -4,7 +4,8 @@ Text is normalised first: white space is collapsed, characters are composed (NFC
 normalised, text tokenised and truecased, all by the rules of Moses, and lower-cased. Decoding undoes segmentation,
 Moses tokenisation and truecasing, not lower-casing nor the normalisation of punctuation. For BPE and unigram, decoding
 the pieces of a normalised text gives exactly that text, if training has seen its characters; an unseen character
-becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only.
+becomes `<unk>`, for unigram one for several in a row. Pieces and ids depend on text and configuration only, and if
+merges are given, on these (`text.subword_nmt`).
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Self
 
-from jointnmt.errors import JointNMTError, MissingPackageError, ModelError, reason
-from jointnmt.text.config import SegmentationConfig
+from jointnmt.errors import DataError, JointNMTError, MissingPackageError, ModelError, reason
+from jointnmt.text.config import FILES, SegmentationConfig
 from jointnmt.text.kept_lines import KeptLines
 from jointnmt.text.languages import base_language
 from jointnmt.text.moses import Truecaser
-from jointnmt.text.pieces import SPACE, Vocabulary, compact, read_vocabulary
+from jointnmt.text.pieces import Vocabulary, compact, letters_of, read_vocabulary
 from jointnmt.text.preprocessing import TextPreprocessor, divided
 from jointnmt.text.segmenter import Segmenter
+from jointnmt.text.subword_nmt import read_codes, read_counts
 from jointnmt.text.tags import split_tag
 
 _SETTINGS, _JOINT, _SOURCE, _TARGET = "segmentation.json", "joint.json", "source.json", "target.json"
@@ -36,7 +38,7 @@ _TRUECASE = {side: f"{side}.truecase" for side in ("source", "target")}
 """Files of truecasing models, in the format of Moses."""
 _NEWER = (
     *("split_punctuation", "normalize_punctuation", "tags"),
-    *("num_merges", "vocabulary_threshold", "truecase", "split_digits"),
+    *("num_merges", "vocabulary_threshold", "truecase", "split_digits", *FILES.values()),
 )
 """Newer settings, left out of fingerprints at their defaults, so that older stores in the cache stay valid."""
 _FILES = (_SETTINGS, _JOINT, _SOURCE, _TARGET, *_OWN.values(), *_TRUECASE.values())
@@ -69,21 +71,24 @@ class Segmentation:
         source_language: str,
         target_language: str,
     ) -> Self:
-        """Learn the pieces from text; memory grows with the number of distinct words.
+        """Learn the pieces from text, or take those of given merges; memory grows with the number of distinct words.
 
         The texts are read once, as streams; for truecasing and for `num_merges`, they are kept in a temporary file.
 
         Raises:
             ConfigurationError: if the vocabulary is too small for the text's characters.
-            DataError: if there is no text.
+            DataError: if there is no text, or a file of given merges is not one of subword-nmt.
             JointNMTError: from reading the texts.
             MissingPackageError: if an extra, `train` or `moses`, is not installed.
         """
         from jointnmt.text.learning import learn, most_pieces
 
+        given = None if config.codes is None else _GivenMerges(config)
         source = _TrainingText(config, source_language, source_texts, config.tags)
         target = _TrainingText(config, target_language, target_texts)
-        if config.joint:
+        if given is not None:
+            vocabularies = given.vocabularies(source, target)
+        elif config.joint:
             size = most_pieces(config, chain(source, target))
             vocabularies = [learn(config, chain(source.counted(), target.counted()), size)] * 2
         else:
@@ -91,9 +96,8 @@ class Segmentation:
             without, key = config.model_copy(update={"tags": ()}), "target_vocabulary_size"
             of_target = (config.target_vocabulary_size, key) if config.target_vocabulary_size else (size,)
             vocabularies = [learn(config, source, size), learn(without, target, *of_target)]
-        return cls(
-            *(text.segmenter(vocabulary) for text, vocabulary in zip((source, target), vocabularies, strict=True))
-        )
+        counts = (None, None) if given is None else given.counts(vocabularies)
+        return cls(*map(_TrainingText.segmenter, (source, target), vocabularies, counts))
 
     def save(self, directory: Path) -> None:
         """Write the vocabularies and the settings into `directory`."""
@@ -131,7 +135,7 @@ class Segmentation:
             source_rules, target_rules = settings.get(_RULES, settings["languages"])
             names = (_JOINT, _JOINT) if config.joint else (_SOURCE, _TARGET)
             source, target = (read_vocabulary(read(name)) for name in names)
-            if missing := [tag for tag in config.tags if tag + SPACE not in source.ids]:
+            if missing := [tag for tag in config.tags if source.stored(tag) not in source.ids]:
                 raise ValueError(f"the vocabulary lacks the tag {missing[0]}")
             counts = {side: _read_counts(read(_OWN[side])) if config.counts_pieces else None for side in _OWN}
             truecasers = {side: Truecaser(read(_TRUECASE[side])) if config.truecase else None for side in _TRUECASE}
@@ -189,21 +193,70 @@ class _TrainingText:
                 self._words.update(line.split())
             yield line
 
-    def segmenter(self, vocabulary: Vocabulary) -> Segmenter:
-        """The segmenter of this side, restricted to its own pieces if so configured."""
-        counts = self._counts(vocabulary) if self._config.counts_pieces else None
-        preprocessor = TextPreprocessor.of(self._config, self._rules, self._truecaser)
-        return Segmenter(vocabulary, self._config, self._language, self._tags, preprocessor, counts)
+    def letters(self) -> set[str]:
+        """The characters of the text for merges that end words; its words are counted."""
+        for line in self:
+            self._words.update(line.split())
+        words = (part for word in self._words for part in divided(word, self._config, ends_words=True))
+        return {letter for word in words for letter in letters_of(word, ends_words=True)}
 
-    def _counts(self, vocabulary: Vocabulary) -> dict[str, int]:
-        """Frequencies of the pieces in the text, most frequent first, with all its characters."""
-        found = Counter[str]()
+    def segmenter(self, vocabulary: Vocabulary, given: Mapping[str, int] | None = None) -> Segmenter:
+        """The segmenter of this side, restricted to its own pieces if so configured, by the text or given counts."""
+        counts = self._counts(vocabulary, given) if self._config.counts_pieces else None
+        preprocessor = TextPreprocessor.of(self._config, self._rules, self._truecaser)
+        config = self._config.without_files()
+        return Segmenter(vocabulary, config, self._language, self._tags, preprocessor, counts)
+
+    def _counts(self, vocabulary: Vocabulary, given: Mapping[str, int] | None) -> dict[str, int]:
+        """Frequencies of the pieces in the text, or as given, most frequent first, with all characters of the text."""
+        found = Counter[str](given or {})
         for word, count in self._words.items():
-            for part in divided(word, self._config):
-                found.update(dict.fromkeys(part, 0))
-                for piece in vocabulary.divide(part):
+            for part in divided(word, self._config, vocabulary.ends_words):
+                found.update(dict.fromkeys(vocabulary.letters(part), 0))
+                for piece in vocabulary.divide(part) if given is None else ():
                     found[vocabulary.pieces[piece]] += count
         return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+
+
+class _GivenMerges:
+    """The merges of a configuration, and perhaps the counts of their pieces, by files of subword-nmt."""
+
+    def __init__(self, config: SegmentationConfig) -> None:
+        """Read the files.
+
+        Raises:
+            DataError: if one cannot be read or is another file.
+        """
+        self._config = config
+        self._merges = [read_codes(path) for path in (config.codes, config.target_codes) if path is not None]
+        self._files = [path for path in (config.vocabulary, config.target_vocabulary) if path is not None]
+        self._counts = [read_counts(path) for path in self._files]
+
+    def vocabularies(self, source: _TrainingText, target: _TrainingText) -> list[Vocabulary]:
+        """The vocabularies of both sides, which are the same if there is one file of codes."""
+        from jointnmt.text.learning import vocabulary_of_merges
+
+        known = {piece for counts in self._counts for piece in counts if len(letters_of(piece, ends_words=True)) == 1}
+        letters = source.letters(), target.letters()
+        if self._config.joint:
+            return [vocabulary_of_merges(self._config, self._merges[0], known.union(*letters))] * 2
+        without = self._config.model_copy(update={"tags": ()})
+        configs = self._config, without
+        return [*map(vocabulary_of_merges, configs, self._merges, letters)]
+
+    def counts(self, vocabularies: Sequence[Vocabulary]) -> tuple[Mapping[str, int] | None, ...]:
+        """The counts of both sides' pieces; None: not given.
+
+        Raises:
+            DataError: if there is a piece that the codes do not make.
+        """
+        for path, counts, vocabulary in zip(self._files, self._counts, vocabularies, strict=False):
+            if other := [piece for piece in counts if piece not in vocabulary.ids]:
+                raise DataError(
+                    f"{path}: has {len(other):,} pieces that {self._config.codes} does not make, such as {other[0]!r}. "
+                    "Give the vocabulary of text that was segmented by these codes."
+                )
+        return (*self._counts, None, None)[:2]
 
 
 def _read_counts(text: str) -> dict[str, int]:

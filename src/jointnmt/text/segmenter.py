@@ -9,7 +9,7 @@ from jointnmt.text.config import SegmentationConfig
 from jointnmt.text.invisible import has_surrogate
 from jointnmt.text.pieces import SPACE, BytePairs, Merges, OwnPieces, Vocabulary
 from jointnmt.text.preprocessing import TextPreprocessor, divided
-from jointnmt.text.special import SPECIAL_PIECES, unk_id
+from jointnmt.text.special import SPECIAL_PIECES, UNK, unk_id
 from jointnmt.text.tags import split_tag
 
 _UNSEEN = frozenset(range(len(SPECIAL_PIECES))) - {unk_id}
@@ -48,9 +48,11 @@ class Segmenter:
         self._remembered: dict[str, list[int]] = {}
         self._preprocessor = TextPreprocessor.of(config, language) if preprocessor is None else preprocessor
         self.truecaser, self.rules = self._preprocessor.truecaser, self._preprocessor.language
-        marked = {tag + SPACE: tag for tag in config.tags}
-        self._spelt_alike = {piece + SPACE: piece for piece in (*SPECIAL_PIECES, *config.tags)}
+        marked = {vocabulary.stored(tag): tag for tag in config.tags}
+        self._spelt_alike = {vocabulary.stored(piece): piece for piece in (*SPECIAL_PIECES, *config.tags)}
         names = {piece: name for name, piece in self._spelt_alike.items()} | marked
+        if vocabulary.ends_words:  # an unknown piece is read as the end of a word, as by others
+            self._spelt_alike[UNK] = UNK + SPACE
         ordinary = vocabulary.pieces[len(SPECIAL_PIECES) :]
         self._pieces = (*SPECIAL_PIECES, *(names.get(piece, piece) for piece in ordinary))
         self._ids_of_tags = {tag: self._pieces.index(tag) for tag in self.tags}
@@ -105,7 +107,7 @@ class Segmenter:
 
     def _divide(self, word: str) -> list[int]:
         """The ids of a word, which are cached, as most words recur."""
-        parts = divided(word, self.config)
+        parts = divided(word, self.config, self._vocabulary.ends_words)
         ids = [piece for part in parts for piece in self._vocabulary.divide(part)]
         # Text can hold a special piece if the vocabulary was saved without their marks' endings.
         ids = ids if _UNSEEN.isdisjoint(ids) else [unk_id if i in _UNSEEN else i for i in ids]
@@ -115,15 +117,21 @@ class Segmenter:
             self._remembered[word] = ids
         return ids
 
-    def begins_word(self, piece_id: int) -> bool:
-        """Whether a BPE piece is the first one of a word, as merges do not cross words."""
-        return self._pieces[piece_id].startswith(SPACE)
+    @property
+    def ends_words(self) -> bool:
+        """Whether a space mark is the end of a word, not its beginning."""
+        return self._vocabulary.ends_words
+
+    def bounds_word(self, piece_id: int) -> bool:
+        """Whether a BPE piece is the first one of a word, or with `ends_words` the last; merges do not cross words."""
+        piece = self._pieces[piece_id]
+        return piece.endswith(SPACE) if self.ends_words else piece.startswith(SPACE)
 
     def letters(self, piece_id: int) -> tuple[int, ...]:
         """The single-character pieces from which BPE builds a piece; a special piece or a tag is returned itself."""
         if piece_id < len(SPECIAL_PIECES) or self._pieces[piece_id] in self.config.tags:
             return (piece_id,)
-        return tuple(map(self._vocabulary.ids.__getitem__, self._vocabulary.pieces[piece_id]))
+        return tuple(map(self._vocabulary.ids.__getitem__, self._vocabulary.letters(self._vocabulary.pieces[piece_id])))
 
     @property
     def merges(self) -> Merges:
@@ -149,5 +157,5 @@ def _own_pieces(vocabulary: Vocabulary, config: SegmentationConfig, counts: Mapp
     """A joint BPE restricted to one side's frequent pieces, its characters, and tags."""
     assert isinstance(vocabulary, BytePairs)
     least = max(1, config.vocabulary_threshold)
-    frequent = {piece for piece, count in counts.items() if count >= least or len(piece) == 1}
-    return OwnPieces(vocabulary, frequent | {tag + SPACE for tag in config.tags}, renumbered=not config.shared)
+    frequent = {piece for piece, count in counts.items() if count >= least or len(vocabulary.letters(piece)) == 1}
+    return OwnPieces(vocabulary, frequent | {*map(vocabulary.stored, config.tags)}, renumbered=not config.shared)

@@ -23,13 +23,18 @@ def word_starts(pieces: Sequence[str], whole_words: bool) -> list[bool]:
     """
     starts, before = list[bool](), ""
     for piece in pieces:
-        content = piece.replace(SPACE, "")
-        meets = bool(before) and is_wordlike(content) != is_wordlike(before)
-        starts.append(whole_words or not starts or piece.startswith(SPACE) or meets)
-        before = content
+        content, known = piece.replace(SPACE, ""), before.replace(SPACE, "")
+        meets = bool(known) and is_wordlike(content) != is_wordlike(known)
+        starts.append(whole_words or not starts or follows_space(piece, before) or meets)
+        before = piece
     return starts
+
+
+def follows_space(piece: str, before: str) -> bool:
+    """Whether there is a space between a piece and the one before it: each begins a word, or may end one."""
+    return piece.startswith(SPACE) or (before.endswith(SPACE) and before != SPACE)
 
 
 def goes_on(piece: str, before: str) -> bool:
     """Whether a piece continues the word of the piece before it."""
-    return not piece.startswith(SPACE) and is_wordlike(piece[:1]) and is_wordlike(before[-1:])
+    return not follows_space(piece, before) and is_wordlike(piece[:1]) and is_wordlike(before[-1:])

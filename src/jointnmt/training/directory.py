@@ -31,7 +31,8 @@ from jointnmt.text.segmentation import Segmentation, hash_files
 logger = logging.getLogger(__name__)
 
 MADE_OF = "made-of"
-"""A file in the folder of a segmentation, but no part of it: the hashes of its inputs and of its files."""
+"""A file in the folder of a segmentation, but no part of it: the hashes of its inputs and of its files, and perhaps of
+the files that its merges are given by."""
 
 PACKAGES = ("jointnmt", "torch", "lightning-fabric", "numpy", "tokenizers", "sacrebleu", "sacremoses", "safetensors")
 
@@ -142,20 +143,40 @@ class TrainingDirectory(RunDirectory):
     def holds_segmentation_of(self, made_of: str) -> bool:
         """Whether there is an undamaged segmentation here that was made from inputs with this hash."""
         try:
-            said = (self.segmentation / MADE_OF).read_text(encoding="utf-8")
-            return said == f"{made_of} {hash_files(self.segmentation)}\n"
+            return self._made_of()[:2] == [made_of, hash_files(self.segmentation)]
         except (OSError, ValueError, ModelError):
             return False
 
-    def save_segmentation(self, segmentation: Segmentation, made_of: str) -> None:
-        """Write the segmentation atomically, with the hash of its inputs.
+    def save_segmentation(self, segmentation: Segmentation, made_of: str, given: str = "") -> None:
+        """Write the segmentation atomically, with the hash of its inputs, and that of the files of given merges.
 
         Raises:
             ConfigurationError: if there is one.
         """
         with new_folder(self.segmentation) as unfinished:
             segmentation.save(unfinished)
-            (unfinished / MADE_OF).write_text(f"{made_of} {hash_files(unfinished)}\n", encoding="utf-8")
+            (unfinished / MADE_OF).write_text(
+                f"{made_of} {hash_files(unfinished)} {given}".rstrip() + "\n", encoding="utf-8"
+            )
+
+    def check_given(self, given: str) -> None:
+        """Check that the files of given merges are those that the segmentation here was made from, as far as known.
+
+        Raises:
+            DataError: if they have changed.
+        """
+        try:
+            before = self._made_of()[2:]
+        except (OSError, ValueError):
+            return
+        if given and before not in ([], [given]):
+            raise DataError(
+                f"{self.path}: the files of segmentation.from have changed since this run began. Restore the old "
+                "files, or choose another directory for --out."
+            )
+
+    def _made_of(self) -> list[str]:
+        return (self.segmentation / MADE_OF).read_text(encoding="utf-8").removesuffix("\n").split(" ")
 
     def bind(self, experiment: Experiment) -> None:
         """Record this experiment and the segmentation here in every checkpoint written from now on.

@@ -31,7 +31,9 @@ FEWEST_OCCURRENCES = 8
 
 
 def _key_of_size(segmentation: SegmentationConfig) -> str:
-    """The key that sets the number of target pieces."""
+    """The key that sets the number of target pieces, or names their merges."""
+    if segmentation.codes is not None:
+        return f"the number of merges in segmentation.{'from' if segmentation.joint else 'target_from'}"
     if segmentation.num_merges is not None:
         return "segmentation.num_merges"
     return f"segmentation.{'vocabulary_size' if segmentation.joint else 'target_vocabulary_size'}"
