@@ -73,6 +73,8 @@ class RNNState:
 class RNN(TranslationModel):
     """A bidirectional GRU that reads the source, and a GRU that attends to it at each target position."""
 
+    capturable = True  # `forward` computes with tensors alone: a GPU may replay it as a CUDA graph
+
     def __init__(self, config: RNNConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
         self.config = config

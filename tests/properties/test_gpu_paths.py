@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jointnmt.models import ModelConfig, TranslationModel, build_model
+from jointnmt.models import FAMILIES, AttentionMaps, ModelConfig, TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.layers import slots
 from jointnmt.models.layers.embedding import TokenEmbedding, VocabularyProjection
@@ -36,6 +36,7 @@ from jointnmt.training.gradients import FlatGradients
 from jointnmt.training.loss import cross_entropy_sums
 from support.families import VARIANTS, sources, tiny_model
 from support.tiers import mostly_slow
+from support.tiny import TinyModel, tiny_trainer
 
 SIZES = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 48, "dropout": 0.0}
 MODELS: dict[str, ModelConfig] = {
@@ -332,6 +333,39 @@ def test_replayed_updates_are_those_that_are_computed(
         found.append(results)
     assert all(map(torch.equal, *found))
     assert log.count("captured") == log.count("replayed") == 2
+
+
+class Warmer(TinyModel):
+    """A model with a temperature that rises at each call, in Python."""
+
+    temperature = 1.0
+
+    def forward(self, source: Tensor, target_input: Tensor, attn_weights: AttentionMaps | None = None) -> Tensor:
+        self.temperature += 0.1
+        return super().forward(source, target_input, attn_weights) / self.temperature
+
+
+class Frozen(Warmer):
+    """The same, and says what does not hold."""
+
+    capturable = True
+
+
+def test_only_updates_of_families_that_say_so_are_replayed(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph would keep the temperature of its capture; what a base class says does not count."""
+
+    def losses(kind: type[TinyModel]) -> list[float]:
+        log.clear()
+        torch.manual_seed(2)
+        steps = zip(tiny_trainer(model=kind()).steps(), range(40), strict=False)
+        return [report.sums.loss for report, _ in steps]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_graph, "captures", lambda _: False)
+        expected = losses(Warmer)
+    assert losses(Warmer) == expected and not log
+    assert losses(Frozen) != pytest.approx(expected, rel=1e-3) and "replayed" in log
+    assert all(vars(family.model)["capturable"] for family in FAMILIES.values()) and not TranslationModel.capturable
 
 
 def test_graphs_end_where_memory_is_short_or_what_they_read_is_replaced(

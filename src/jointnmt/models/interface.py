@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -132,6 +132,15 @@ class TranslationModel(nn.Module, ABC):
 
     config: FamilyConfig | None = None
     """Settings that it was built with; None for a model that is not built from a recipe."""
+
+    capturable: ClassVar[bool] = False
+    """Whether training may capture `forward`, `extra_loss` and their backward pass as a CUDA graph.
+
+    Each shape of a batch is then captured once, and replayed without calling them. So all that changes between updates
+    has to be in parameters and in buffers that are written in place: a Python value (an annealed weight, a
+    temperature), random numbers of Python or NumPy, and a choice by a tensor's value would stay what they were at the
+    capture, silently. Not inherited: each class has to say so itself, as it may compute something else.
+    """
 
     @property
     def has_shortcuts(self) -> bool:

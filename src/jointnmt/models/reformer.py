@@ -172,6 +172,7 @@ class Reformer(CachedModel):
     """Reformer-base; with a PreNet, Reformer-fast."""
 
     config: ReformerBaseConfig | ReformerFastConfig
+    capturable = True
 
     def __init__(
         self, config: ReformerBaseConfig | ReformerFastConfig, source_vocabulary: int, target_vocabulary: int

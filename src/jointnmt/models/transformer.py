@@ -224,6 +224,7 @@ class Transformer(CachedModel):
     """Encoder and decoder, with or without lexical shortcuts."""
 
     config: TransformerConfig
+    capturable = True
 
     def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from jointnmt.experiment import TrainingConfig
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import adapt_waiting, masks_of_rows
 from jointnmt.ops.autocast import autocast_to
-from jointnmt.ops.cuda_graph import GraphsByShape
+from jointnmt.ops.cuda_graph import GraphsByShape, captures
 from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.runs.weights import IN_STATE, weights_of_state
 from jointnmt.training.gradients import FlatGradients, Gradients
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from jointnmt.data.bpe_dropout import ResegmentedStore
     from jointnmt.training.sharding import ShardedModel
+
+logger = logging.getLogger(__name__)
 
 SMALLEST_SCALE = 1e-3
 """Float16 loss scale below which overflow must have another cause."""
@@ -87,9 +90,7 @@ class Trainer:
         synchronise(self.model)
         self._shards, self._gradients = _divided(self.model, config.sharded)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
-        # A graph cannot restore the generator's state to recompute layers with the same dropout masks.
-        alone = self._shards is None and not config.compile and not self.model.recomputes_layers
-        self._graphs = GraphsByShape(self._add_gradient) if alone else None
+        self._graphs = GraphsByShape(self._add_gradient) if self._may_capture() else None
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=config.schedule.initial_rate,
@@ -99,6 +100,18 @@ class Trainer:
             fused=fabric.device.type in ("cpu", "cuda"),
         )
         self._scaler = torch.amp.GradScaler(fabric.device.type, enabled=config.precision == "float16")
+
+    def _may_capture(self) -> bool:
+        """Whether backward passes may be captured as CUDA graphs."""
+        # A graph cannot restore the generator's state to recompute layers with the same dropout masks.
+        if self._shards is not None or self.config.compile or self.model.recomputes_layers:
+            return False
+        family = type(self.model)
+        if vars(family).get("capturable", False):
+            return True
+        if captures(self.fabric.device):
+            logger.info("updates are not replayed as CUDA graphs: %s does not set `capturable`", family.__name__)
+        return False
 
     def ask_to_stop(self) -> None:
         """Request a stop: the next report says so to all processes."""
