@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from jointnmt.cli.progress import ProgressBars
 from jointnmt.errors import JointNMTError
-from jointnmt.report.curves import bleu_figure, perplexity_figure
+from jointnmt.report.curves import perplexity_figure, score_figure
 from results.collect import collect
 from results.costs import costs_figure
 from results.layout import SETTINGS
@@ -35,7 +35,7 @@ def draw(corpus: Path, figures: Path, root: Path = RESULTS.parent) -> list[Path]
     found = read_corpus(corpus, root)
     drawn: dict[str, Figure] = {}
     if curves := learning_curves(found):
-        drawn |= {"perplexity": perplexity_figure(curves), "bleu": bleu_figure(curves)}
+        drawn |= {"perplexity": perplexity_figure(curves), "bleu": score_figure(curves, "bleu")}
     if found.costs:
         drawn["costs"] = costs_figure(found.costs)
     paths = {name: figures / f"results-{corpus.name}-{name}.png" for name in drawn}

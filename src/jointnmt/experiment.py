@@ -148,9 +148,10 @@ class ValidationConfig(Config):
 
     every_updates: int | None = Field(None, ge=1, le=10**12, description="updates between validations; null: by epochs")
     every_epochs: int = Field(1, ge=1, le=10**12, description="epochs between validations, if every_updates is null")
-    metric: Literal["perplexity", "bleu"] = Field(
+    metric: Literal["perplexity", "bleu", "chrf"] = Field(
         "perplexity",
-        description="metric for best checkpoints and early stopping; models below 2 BLEU are compared by perplexity",
+        description="metric for best checkpoints and early stopping; models below 2 BLEU, or 15 chrF, are compared by "
+        "perplexity",
     )
     patience: int | None = Field(
         None,
@@ -158,9 +159,15 @@ class ValidationConfig(Config):
         le=10**9,
         description="stop after so many measurements of the metric without improvement, counted after the warm-up",
     )
-    bleu_every: int = Field(1, ge=0, le=10**9, description="validations between measurements of BLEU; 0: never")
+    bleu_every: int = Field(
+        1,
+        ge=0,
+        le=10**9,
+        description="validations between translations of the text, which are scored by BLEU and, if it is the metric, "
+        "chrF; 0: never",
+    )
     bleu_sentences: int | None = Field(
-        None, ge=1, le=10**9, description="sentences translated for BLEU, evenly spread; null: all"
+        None, ge=1, le=10**9, description="sentences translated for BLEU and chrF, evenly spread; null: all"
     )
 
 

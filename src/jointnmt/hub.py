@@ -48,6 +48,8 @@ OPTIONS_OF_HUB = ("revision", "cache_dir", "local_files_only", "force_download",
 
 SCORES = ("perplexity", "bleu", "signature")
 """Keys of a validation's record that are kept."""
+CHRF = ("chrf", "chrf_signature")
+"""Further keys that are kept, where chrF was measured."""
 
 
 class Savable(Protocol):
@@ -240,4 +242,7 @@ def validation_scores(run: Path) -> dict[str, Any] | None:
         return None
     steps = steps_of(checkpoint.read_values(files.model))
     of_weights = [record for record in validations(files.log, steps) if record.get("perplexity") is not None]
-    return {"steps": steps, **{key: of_weights[-1].get(key) for key in SCORES}} if of_weights else None
+    if not of_weights:
+        return None
+    chrf = CHRF if of_weights[-1].get("chrf") is not None else ()
+    return {"steps": steps, **{key: of_weights[-1].get(key) for key in (*SCORES, *chrf)}}

@@ -125,11 +125,15 @@ def validation_sentence(measured: Mapping[str, Any] | None, precision: str) -> s
     """The sentence about scores on the validation text, measured while training in this precision."""
     if measured is None:
         return "No validation scores are recorded."
-    bleu = "" if measured["bleu"] is None else f", BLEU {measured['bleu']:.2f} (`{measured['signature']}`)"
+    scores = "".join(
+        f", {title} {measured[key]:.2f} (`{measured.get(signature)}`)"
+        for key, title, signature in (("bleu", "BLEU", "signature"), ("chrf", "chrF2", "chrf_signature"))
+        if measured.get(key) is not None
+    )
     steps = ", ".join(map(str, measured["steps"]))
     weights = f"average of the weights after updates {steps}" if len(measured["steps"]) > 1 else f"update {steps}"
     when = "in training" if precision == "auto" else f"in training, in {precision}"
-    return f"On the validation text, {when}: perplexity {measured['perplexity']:.3f}{bleu} ({weights})."
+    return f"On the validation text, {when}: perplexity {measured['perplexity']:.3f}{scores} ({weights})."
 
 
 def score_rows(test_set: str, scores: Scores) -> list[tuple[str, str, str, str]]:

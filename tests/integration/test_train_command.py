@@ -17,6 +17,7 @@ import pytest
 import sacrebleu
 import torch
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner, Result
 
 from jointnmt.cli.main import app
@@ -24,8 +25,12 @@ from jointnmt.data.batches import load
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
 from jointnmt.hub import validation_scores
+from jointnmt.model_card import validation_sentence
 from jointnmt.models import build_model
+from jointnmt.report.curves import read_learning_curves
+from jointnmt.report.pictures import learning_pictures
 from jointnmt.runs.averaging import average_checkpoints
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.weights import read_weights
 from jointnmt.search import beam_search, rescore
 from jointnmt.text.segmentation import Segmentation
@@ -134,6 +139,40 @@ def test_the_last_weights_are_a_candidate_where_bleu_chooses(tmp_path: Path) -> 
     assert found[0] is None and found[1] is not None
 
 
+def test_chrf_chooses_where_it_is_the_metric(tmp_path: Path) -> None:
+    """The best checkpoints, the average at the end and what is told of it go by chrF, which the log has beside BLEU."""
+    write_corpus(tmp_path)
+    rules: dict[str, Any] = {"every_updates": 20, "metric": "chrf", "bleu_every": 1, "patience": 50}
+    changes = {"training__max_updates": 160, "training__average_best": 3, "training__keep_best": 3}
+    changes |= {"training__tensorboard": True}
+    settings = Experiment.parse(tiny_recipe(tmp_path, validation=rules, **changes), origin="test")
+    run = tmp_path / "run"
+    train(settings, run, NoDisplay())
+    records = [each for each in log_records(run) if each["event"] in ("validation", "average")]
+    references = (tmp_path / "valid.en").read_text(encoding="utf-8").splitlines()
+    for record in records:
+        written = RunDirectory(run).translations(record["step"], record["event"]).read_text(encoding="utf-8")
+        chrf = sacrebleu.CHRF()
+        score = chrf.corpus_score(written.splitlines(), [references]).score
+        assert (record["chrf"], record["chrf_signature"]) == (pytest.approx(score), str(chrf.get_signature()))
+        assert record["bleu"] is not None and record["signature"].startswith("nrefs:1")
+    *validated, average = records
+    ranked = sorted(validated, key=lambda each: -each["chrf"] if each["chrf"] >= 15 else each["nll"])
+    assert average["steps"] == [each["step"] for each in ranked[:3]] and ranked[0]["chrf"] > 20
+    kept = average if average["chrf"] >= ranked[0]["chrf"] else ranked[0]
+    scores = validation_scores(run)
+    assert scores is not None and scores["chrf"] == kept["chrf"]
+    assert f", chrF2 {kept['chrf']:.2f} (`{kept['chrf_signature']}`) (" in validation_sentence(scores, "float32")
+    curves = read_learning_curves(run, "run")
+    assert curves.chrf == [(each["step"], each["chrf"]) for each in validated]
+    assert [picture.title for picture in learning_pictures([curves])][1:] == [
+        "BLEU of the validation text",
+        "chrF2 of the validation text",
+    ]
+    tags = EventAccumulator(str(run / "tensorboard")).Reload().Tags()["scalars"]
+    assert {"validation/chrf", "average/chrf", "validation/bleu"} <= {*tags}
+
+
 def test_average_writes_weights_to_translate_with(run: Path, tmp_path: Path) -> None:
     result = call("average", run, "--best", 2, "--out", tmp_path / "mean.safetensors")
     assert result.exit_code == 0, result.stderr
@@ -194,7 +233,8 @@ def test_validation_measures_what_scoring_and_translating_give(run: Path) -> Non
             "validation.patience=null.",
         ),
         (["data.validation=[]", "validation.patience=null", "validation.metric=bleu"], "bleu, which needs a text"),
-        (["validation.metric=bleu", "validation.bleu_every=0"], "BLEU is never measured"),
+        (["validation.metric=bleu", "validation.bleu_every=0"], "metric is bleu, but validation.bleu_every is 0"),
+        (["validation.metric=chrf", "validation.bleu_every=0"], "metric is chrf, but validation.bleu_every is 0"),
     ],
 )
 def test_a_training_without_an_end_or_a_measure_is_refused(

@@ -77,7 +77,7 @@ def test_a_model_that_computes_no_numbers_is_the_worst_and_is_not_translated_wit
     result = validation(RawListStore(), BatchConfig()).measure(Diverged(), translate=True)
     assert math.isnan(result.nll) and math.isnan(result.perplexity)
     assert (result.bleu, result.translations) == (None, ())
-    assert [result.score(metric) for metric in ("bleu", "perplexity")] == [-math.inf, -math.inf]
+    assert [result.score(metric) for metric in ("bleu", "chrf", "perplexity")] == [-math.inf] * 3
 
 
 class NoMemory(TinyModel):
@@ -122,11 +122,15 @@ def test_a_missing_tokeniser_is_named_before_training(monkeypatch: pytest.Monkey
 def test_the_metric_decides_which_score_counts() -> None:
     measured = ValidationResult(nll=2.0, seconds=0.0, bleu=30.0)
     assert (measured.score("perplexity"), measured.score("bleu")) == (-2.0, 30.0)
-    assert ValidationResult(nll=2.0, seconds=0.0).score("bleu") is None
-    texts = ((6, 1.2), (5, 0), (4, 3))
-    early = [ValidationResult(nll=nll, seconds=0.0, bleu=bleu).score("bleu") for nll, bleu in texts]
-    assert early == [-6, -5, 3], "BLEU that is next to nothing does not choose"
+    assert [ValidationResult(nll=2.0, seconds=0.0).score(metric) for metric in ("bleu", "chrf")] == [None, None]
     assert math.isfinite(ValidationResult(nll=1e6, seconds=0.0).perplexity)
+
+
+@pytest.mark.parametrize(("metric", "chance", "more"), [("bleu", 1.2, 3.0), ("chrf", 13.0, 16.0)])
+def test_a_score_that_is_next_to_nothing_does_not_choose(metric: str, chance: float, more: float) -> None:
+    texts = ((6, chance), (5, 0.0), (4, more))
+    early = [ValidationResult(nll=nll, seconds=0.0, **{metric: score}).score(metric) for nll, score in texts]
+    assert early == [-6, -5, more]
 
 
 def test_gates_are_averaged_over_real_places_of_the_first_sentences() -> None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jointnmt.analysis.figures import COLOURS, MARKERS, legend_below
+from jointnmt.evaluation.scores import TITLES
 from jointnmt.extras import extra
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.log import read_records
@@ -30,11 +31,17 @@ class LearningCurves:
     """Step and validation perplexity."""
     bleu: Sequence[tuple[int, float]] = ()
     """Step and validation BLEU."""
+    chrf: Sequence[tuple[int, float]] = ()
+    """Step and validation chrF2, of runs whose metric it was."""
     updates: int | None = None
     epochs: int | None = None
     hours: float | None = None
     """Time of updates and validations."""
     hardware: str | None = None
+
+    def scores(self, metric: Literal["bleu", "chrf"]) -> Sequence[tuple[int, float]]:
+        """Step and score of the validation text's translations."""
+        return self.bleu if metric == "bleu" else self.chrf
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -59,6 +66,7 @@ def read_learning_curves(run: Path, name: str) -> LearningCurves:
         training=_points(trained, "perplexity"),
         validation=_points(validated, "perplexity"),
         bleu=_points(validated, "bleu"),
+        chrf=_points(validated, "chrf"),
         updates=max((record["step"] for record in records), default=None),
         epochs=max((record["epoch"] + 1 for record in trained if "epoch" in record), default=None),
         hours=sum(record.get("seconds") or 0.0 for record in records) / 3600 if records else None,
@@ -89,11 +97,11 @@ def perplexity_figure(runs: Sequence[LearningCurves]) -> Figure:
     return figure
 
 
-def bleu_figure(runs: Sequence[LearningCurves]) -> Figure:
-    """Validation BLEU by step."""
-    figure, axes = _figure("BLEU of the validation text while learning", "BLEU")
+def score_figure(runs: Sequence[LearningCurves], metric: Literal["bleu", "chrf"]) -> Figure:
+    """The score of the validation text's translations by step."""
+    figure, axes = _figure(f"{TITLES[metric]} of the validation text while learning", TITLES[metric])
     for run, colour, marker in zip(runs, cycle(COLOURS), cycle(MARKERS), strict=False):
-        axes.plot(*_columns(run.bleu), color=colour, linewidth=1.5, marker=marker, markersize=5)
+        axes.plot(*_columns(run.scores(metric)), color=colour, linewidth=1.5, marker=marker, markersize=5)
     _legend(figure, axes, [run.name for run in runs])
     return figure
 

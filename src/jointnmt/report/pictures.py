@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from jointnmt.analysis.attention import Panel
 from jointnmt.analysis.attention_figures import attention_figure
@@ -13,8 +14,9 @@ from jointnmt.analysis.corpus import Analysis
 from jointnmt.analysis.figures import analysis_csv, analysis_figure, filled
 from jointnmt.analysis.fonts import svg_text
 from jointnmt.evaluation.p_values import star, stated
+from jointnmt.evaluation.scores import TITLES
 from jointnmt.extras import extra
-from jointnmt.report.curves import LearningCurves, bleu_figure, perplexity_figure
+from jointnmt.report.curves import LearningCurves, perplexity_figure, score_figure
 from jointnmt.report.verdict import listed
 
 with extra("report"):
@@ -94,7 +96,7 @@ def analysis_picture(analysis: Analysis) -> Picture:
 
 
 def learning_pictures(runs: Sequence[LearningCurves]) -> list[Picture]:
-    """Pictures of perplexity and BLEU by step; none for runs without a log."""
+    """Pictures of perplexity, BLEU and chrF by step; none for what no run's log has."""
     pictures = []
     if any(run.validation for run in runs):
         ends = "; ".join(
@@ -102,10 +104,12 @@ def learning_pictures(runs: Sequence[LearningCurves]) -> list[Picture]:
         )
         title = "Perplexity of training and validation text"
         pictures.append(_picture(title, perplexity_figure(runs), f"Chart: {title.lower()} by update. {ends}."))
-    if any(run.bleu for run in runs):
-        ends = "; ".join(f"{run.name} ends at {run.bleu[-1][1]:.2f}" for run in runs if run.bleu)
-        title = "BLEU of the validation text"
-        pictures.append(_picture(title, bleu_figure(runs), f"Chart: {title} by update. {ends}."))
+    scores: tuple[Literal["bleu", "chrf"], ...] = ("bleu", "chrf")
+    for metric in scores:
+        if measured := {run.name: run.scores(metric) for run in runs if run.scores(metric)}:
+            ends = "; ".join(f"{name} ends at {points[-1][1]:.2f}" for name, points in measured.items())
+            title = f"{TITLES[metric]} of the validation text"
+            pictures.append(_picture(title, score_figure(runs, metric), f"Chart: {title} by update. {ends}."))
     return pictures
 
 

@@ -16,7 +16,7 @@ from jointnmt.files import write_text
 
 logger = logging.getLogger(__name__)
 
-NUMBERS = ("perplexity", "nll", "bleu", "loss", "seconds", "epoch")
+NUMBERS = ("perplexity", "nll", "bleu", "chrf", "loss", "seconds", "epoch")
 """Keys with numbers that readers of a log compute with."""
 
 

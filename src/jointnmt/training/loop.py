@@ -224,7 +224,7 @@ class TrainingRun:
         return position.update == 0 and position.epoch % config.every_epochs == 0
 
     def _translation_is_due(self) -> bool:
-        """Whether the next validation translates: every `bleu_every`-th and the last one, as BLEU may choose it.
+        """Whether the next validation translates: every `bleu_every`-th and the last one, as it may be the best.
 
         A validation after which patience ends the training is not known to be the last before its result.
         """
@@ -262,14 +262,18 @@ class TrainingRun:
             self._save()
 
     def _report(self, result: ValidationResult, event: str, **values: Any) -> None:
-        bleu = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
-        logger.info("%s after update %d: perplexity %.3f%s", event, self.step, result.perplexity, bleu)
+        scores = "" if result.bleu is None else f", BLEU {result.bleu:.2f}"
+        scores += "" if result.chrf is None else f", chrF2 {result.chrf:.2f}"
+        logger.info("%s after update %d: perplexity %.3f%s", event, self.step, result.perplexity, scores)
         if self.logs is None:
             return
         if result.translations:
             self.directory.write_translations(self.step, event, result.translations)
         measured = {"perplexity": result.perplexity, "nll": result.nll, "bleu": result.bleu}
         values |= {"signature": result.signature, "seconds": result.seconds}
+        if self.validating.metric == "chrf":
+            measured |= {"chrf": result.chrf}
+            values |= {"chrf_signature": result.chrf_signature}
         self.logs.write(event, self.step, **measured, **values)
         if result.gates:
             averaged = {"steps": values["steps"]} if "steps" in values else {}

@@ -159,10 +159,15 @@ def _check_end(experiment: Experiment) -> None:
             f"validation.patience is {validation.patience}, which needs a text in data.validation. Name one, or "
             "set validation.patience=null."
         )
-    if validation.metric == "bleu" and not experiment.data.validation:
-        raise ConfigurationError("validation.metric is bleu, which needs a text in data.validation.")
-    if validation.metric == "bleu" and validation.bleu_every == 0:
-        raise ConfigurationError("validation.metric is bleu, but validation.bleu_every is 0: BLEU is never measured.")
+    if validation.metric == "perplexity":
+        return
+    chosen = f"validation.metric is {validation.metric}"
+    if not experiment.data.validation:
+        raise ConfigurationError(f"{chosen}, which needs a text in data.validation.")
+    if validation.bleu_every == 0:
+        raise ConfigurationError(
+            f"{chosen}, but validation.bleu_every is 0: nothing is translated, so that it is never measured."
+        )
 
 
 def _check_texts(experiment: Experiment) -> None:

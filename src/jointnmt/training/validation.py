@@ -1,11 +1,11 @@
-"""Validation: perplexity, and BLEU of beam search on raw text."""
+"""Validation: perplexity, and BLEU or chrF of beam search on raw text."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,12 @@ GATED_SENTENCES = 32
 """Number of validation sentences that gates are averaged over, one at a time: gates are as large as the grid."""
 
 
-TELLING_BLEU = 2.0
-"""Least BLEU that means more than a few common words in the right place."""
+TELLING = {"bleu": 2.0, "chrf": 15.0}
+"""Least score, by metric, that means more than a few common words in the right place.
+
+Unrelated sentences share characters: other references in a random order, or one sentence for all, have 11 to 14 chrF2
+and less than 1 BLEU on the test text of Tatoeba, in English and in German.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,9 @@ class ValidationResult:
     translations: tuple[str, ...] = ()
     gates: GateMeans = field(default_factory=dict)
     """Mean gates of lexical shortcuts over a few sentences; empty without shortcuts."""
+    chrf: float | None = None
+    """chrF2; only measured if it is the deciding metric."""
+    chrf_signature: str | None = None
 
     @property
     def perplexity(self) -> float:
@@ -64,12 +71,15 @@ class ValidationResult:
     def score(self, metric: str) -> float | None:
         """The value of the deciding metric, higher is better; None if it was not measured this time.
 
-        A model without a finite likelihood has the worst score by either metric. BLEU below `TELLING_BLEU` is chance:
-        such models are compared by likelihood, and rank below all with a higher BLEU.
+        A model without a finite likelihood has the worst score by any metric. BLEU and chrF below `TELLING` are chance:
+        such models are compared by likelihood, and rank below all with a higher BLEU or chrF.
         """
         if not math.isfinite(self.nll):
             return -math.inf
-        return self.bleu if metric == "bleu" and (self.bleu is None or self.bleu >= TELLING_BLEU) else -self.nll
+        if metric == "perplexity":
+            return -self.nll
+        score = self.bleu if metric == "bleu" else self.chrf
+        return score if score is None or score >= TELLING[metric] else -self.nll
 
 
 class Validation:
@@ -81,13 +91,13 @@ class Validation:
         fabric: launched fabric.
         store: validation text, segmented and raw.
         segmentation: segmentation of the model.
-        config: settings; here, how often and how much to translate.
+        config: settings; here, how often and how much to translate, and whether chrF is measured.
         batches: limits of a batch.
         search: settings of beam search for translations.
         precision: precision of the forward pass.
 
     Raises:
-        MissingPackageError: if BLEU is to be measured, but its tokeniser for the language is not installed.
+        MissingPackageError: if translations are to be scored, but BLEU's tokeniser for the language is not installed.
     """
 
     def __init__(
@@ -102,6 +112,7 @@ class Validation:
     ) -> None:
         self.fabric, self.segmentation, self.batches, self.search = fabric, segmentation, batches, search
         self.store, self.precision = store, precision
+        self.metrics = ("bleu", "chrf") if config.metric == "chrf" else ("bleu",)
         chosen = min(len(store), config.bleu_sentences or len(store))
         self.translated = np.linspace(0, len(store) - 1, chosen).round().astype(int).tolist()
         self.references = [target for _, target in store.texts(self.translated)]
@@ -110,7 +121,7 @@ class Validation:
 
     @torch.no_grad()
     def measure(self, model: TranslationModel, translate: bool) -> ValidationResult:
-        """Measure the model's perplexity on the validation text and, with `translate`, its BLEU.
+        """Measure the model's perplexity on the validation text and, with `translate`, the scores of its translations.
 
         If the likelihood is not finite, nothing is translated: beam search would find no best piece.
         """
@@ -121,9 +132,12 @@ class Validation:
             return ValidationResult(nll, time.perf_counter() - began, gates=gates)
         translations = self._translate(model)
         language, lowercase = self.segmentation.target.language, self.segmentation.config.lowercase
-        bleu = corpus_scores(translations, self.references, language, ["bleu"], lowercase=lowercase).bleu
+        scores = corpus_scores(translations, self.references, language, self.metrics, lowercase=lowercase)
         seconds = time.perf_counter() - began
-        return ValidationResult(nll, seconds, bleu.value, bleu.signature, tuple(translations), gates)
+        result = ValidationResult(nll, seconds, scores.bleu.value, scores.bleu.signature, tuple(translations), gates)
+        if scores.chrf is None:
+            return result
+        return replace(result, chrf=scores.chrf.value, chrf_signature=scores.chrf.signature)
 
     def _nll(self, model: TranslationModel) -> float:
         def compute(indices: Sequence[int]) -> list[tuple[float, int]]:

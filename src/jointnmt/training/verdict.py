@@ -19,8 +19,8 @@ NEAR = 0.8
 """Share of the unigram perplexity above which a model knows little more than how frequent each piece is."""
 
 USELESS_BLEU = 0.5
-"""BLEU below which matches are chance. It is far below `TELLING_BLEU`, from which on BLEU can compare checkpoints: a
-model should be called useless only if that is certain."""
+"""BLEU below which matches are chance. It is far below `TELLING`, from which on BLEU can compare checkpoints: a model
+should be called useless only if that is certain."""
 
 MOST_EMPTY = 0.5
 """Share of empty translations above which a model is useless."""
