@@ -26,13 +26,16 @@ MAY_DIFFER = re.compile(r"model\.(\w*dropout|max_length|activation_checkpointing
 
 
 class ScheduleConfig(Config):
-    """Linear warm-up, then decay with the inverse square root of the step, or linear decay to zero."""
+    """Linear warm-up, then decay with the inverse square root of the step, or to zero: linearly, or along a cosine."""
 
     peak_rate: float = Field(1e-3, gt=0, le=1000, description="learning rate at the end of the warm-up")
     initial_rate: float = Field(1e-7, ge=0, le=1000, description="learning rate before the first update")
     warmup_steps: int = Field(4000, ge=0, le=10**12, description="updates of linear warm-up; 0: start at the peak")
     zero_at: int | None = Field(
-        None, ge=1, le=10**12, description="decay linearly to zero at this update; null: inverse square root"
+        None, ge=1, le=10**12, description="decay to zero at this update, the last one; null: inverse square root"
+    )
+    decay: Literal["linear", "cosine"] = Field(
+        "linear", description="decay to zero_at: in a straight line, or along half a period of a cosine"
     )
 
     @model_validator(mode="after")
@@ -41,6 +44,8 @@ class ScheduleConfig(Config):
             raise ValueError(f"initial_rate {self.initial_rate} is above peak_rate {self.peak_rate}")
         if self.zero_at is not None and self.zero_at <= self.warmup_steps:
             raise ValueError(f"zero_at {self.zero_at} is not after warmup_steps {self.warmup_steps}")
+        if self.decay == "cosine" and self.zero_at is None:
+            raise ValueError("decay cosine needs zero_at, the update at which the rate is zero")
         return self
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from jointnmt.experiment import ScheduleConfig
@@ -45,6 +46,28 @@ def test_a_straight_line_to_zero() -> None:
     config = ScheduleConfig(peak_rate=1.0, initial_rate=0.0, warmup_steps=4, zero_at=12)
     rates = [learning_rate(config, step) for step in (2, 4, 8, 12, 20)]
     assert rates == pytest.approx([0.5, 1.0, 0.5, 0.0, 0.0])
+
+
+def test_half_a_cosine_to_zero() -> None:
+    """The rates of PyTorch's schedule, one update after another, and zero afterwards; the warm-up stays a line."""
+    config = ScheduleConfig(peak_rate=0.8, initial_rate=0.0, warmup_steps=4, zero_at=24, decay="cosine")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.8)
+    schedule, rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20), []
+    for _ in range(21):
+        rates += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    assert [learning_rate(config, step) for step in range(4, 25)] == pytest.approx(rates, abs=1e-12)
+    assert [learning_rate(config, step) for step in (2, 14, 24, 30)] == pytest.approx([0.4, 0.4, 0.0, 0.0])
+    assert learning_rate(config, 24) == 0
+    line = config.model_copy(update={"decay": "linear"})
+    assert all(learning_rate(config, step) > learning_rate(line, step) for step in range(5, 14))
+    assert all(learning_rate(config, step) < learning_rate(line, step) for step in range(15, 24))
+
+
+def test_a_cosine_needs_its_end() -> None:
+    with pytest.raises(ValidationError, match="decay cosine needs zero_at"):
+        ScheduleConfig(decay="cosine")
 
 
 def test_the_line_ends_after_the_warm_up() -> None:

@@ -1,5 +1,7 @@
 """The learning rate as a pure function of the step."""
 
+import math
+
 from jointnmt.experiment import ScheduleConfig
 
 WARMUPS = 3
@@ -11,12 +13,16 @@ def learning_rate(config: ScheduleConfig, step: int) -> float:
 
     Rises linearly from `initial_rate` (before update 1) to `peak_rate` (at update `warmup_steps`), then falls with
     1/sqrt(step), continuous at the peak (Vaswani et al. 2017, as configured in the code of Li et al. 2020). With
-    `zero_at`, it falls linearly to zero instead, for trainings of a fixed length.
+    `zero_at`, it falls to zero instead, for trainings of a fixed length: linearly, or with `decay` cosine along half a
+    period of a cosine (Loshchilov and Hutter 2017, Eq. 5, without restarts).
     """
     if step < config.warmup_steps:
         return config.initial_rate + (config.peak_rate - config.initial_rate) * step / config.warmup_steps
     if config.zero_at is not None:
-        return config.peak_rate * max(config.zero_at - step, 0) / (config.zero_at - config.warmup_steps)
+        left, length = max(config.zero_at - step, 0), config.zero_at - config.warmup_steps
+        if config.decay == "cosine":
+            return config.peak_rate * (1 - math.cos(math.pi * left / length)) / 2
+        return config.peak_rate * left / length
     return float(config.peak_rate * (max(config.warmup_steps, 1) / step) ** 0.5)
 
 
