@@ -127,8 +127,11 @@ def _table_of(config: type[BaseModel], prefix: str, wanted: Container[str] | Non
             default = "required" if field.is_required() else f"`{_written(field.default)}`"
             values = f"{_values(field.annotation)}{_bound(field)}"
             yield f"| `{prefix}{name}` | {values} | {default} | {field.description} |\n"
-        for part in parts:
-            yield from _table_of(part, f"{prefix}{name}.")
+        below: set[str] = set()
+        for part in parts:  # a key of several of them is described by the first one
+            keys = {key for key, _ in _fields(part)} - below
+            yield from _table_of(part, f"{prefix}{name}.", keys)
+            below |= keys
 
 
 def _parts(field: FieldInfo) -> list[type[BaseModel]]:

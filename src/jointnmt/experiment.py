@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PlainValidator, PrivateAttr, SerializeAsAny, model_validator
 
 from jointnmt.config import Config, Settings, differences_by_key
 from jointnmt.data.corpus import DataConfig
 from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.errors import ConfigurationError
 from jointnmt.models import ModelConfig
-from jointnmt.recipe import LANGUAGES, OF_MODEL, origin_of, read_recipe, with_trained
+from jointnmt.recipe import ADAMW, LANGUAGES, OF_MODEL, origin_of, read_recipe, with_trained
 from jointnmt.search import SearchConfig
 from jointnmt.text.config import SegmentationConfig
 
@@ -26,7 +26,10 @@ MAY_DIFFER = re.compile(r"model\.(\w*dropout|max_length|activation_checkpointing
 
 
 class ScheduleConfig(Config):
-    """Linear warm-up, then decay with the inverse square root of the step, or to zero: linearly, or along a cosine."""
+    """Linear warm-up, then decay with the inverse square root of the step, or to zero: linearly, or along a cosine.
+
+    Other packages and scripts may provide further decays (`training.schedule`).
+    """
 
     peak_rate: float = Field(1e-3, gt=0, le=1000, description="learning rate at the end of the warm-up")
     initial_rate: float = Field(1e-7, ge=0, le=1000, description="learning rate before the first update")
@@ -34,8 +37,10 @@ class ScheduleConfig(Config):
     zero_at: int | None = Field(
         None, ge=1, le=10**12, description="decay to zero at this update, the last one; null: inverse square root"
     )
-    decay: Literal["linear", "cosine"] = Field(
-        "linear", description="decay to zero_at: in a straight line, or along half a period of a cosine"
+    decay: str = Field(
+        "linear",
+        min_length=1,
+        description="decay to zero_at: linear, cosine (half a period); or the name of one of another package",
     )
 
     @model_validator(mode="after")
@@ -52,6 +57,9 @@ class ScheduleConfig(Config):
 class AdamConfig(Config):
     """Adam with decoupled weight decay (AdamW)."""
 
+    name: Literal["adamw"] = Field(
+        "adamw", description="optimiser; or the name of one of another package, whose settings are the other keys"
+    )
     betas: tuple[float, float] = Field((0.9, 0.997), description="decay of the first and second moment estimates")
     epsilon: float = Field(1e-8, gt=0, le=1, description="term added to the denominator")
     weight_decay: float = Field(0.0, ge=0, le=1000, description="decoupled weight decay of all parameters")
@@ -61,6 +69,31 @@ class AdamConfig(Config):
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas {self.betas} must be in [0, 1)")
         return self
+
+
+class OptimizerConfig(Config):
+    """An optimiser of another package or a script, with its settings as further keys, which a training checks.
+
+    To translate, the package is not needed.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(min_length=1, description="name of an optimiser of another package")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings beside the name."""
+        return dict(self.model_extra or {})
+
+
+def _of_its_name(values: Any) -> AdamConfig | OptimizerConfig:
+    """`values` as the settings of the optimiser that they name."""
+    if isinstance(values, AdamConfig | OptimizerConfig):
+        return values
+    if isinstance(values, Mapping) and values.get("name", ADAMW) != ADAMW:
+        return OptimizerConfig.model_validate(values)
+    return AdamConfig.model_validate(values)
 
 
 class TrainingConfig(Config):
@@ -88,7 +121,9 @@ class TrainingConfig(Config):
     bpe_dropout: float = Field(
         0.0, ge=0, lt=1, description="rate of skipped BPE merges: training text is segmented again in each epoch"
     )
-    optimizer: AdamConfig = Field(AdamConfig(), description="AdamW")
+    optimizer: Annotated[SerializeAsAny[AdamConfig | OptimizerConfig], PlainValidator(_of_its_name)] = Field(
+        AdamConfig(), description="AdamW, or an optimiser of another package"
+    )
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="learning rate")
     clip_norm: float | None = Field(25.0, gt=0, le=10**12, description="largest gradient norm; null: no clipping")
     non_finite: Literal["stop", "skip"] = Field(
@@ -136,6 +171,8 @@ class TrainingConfig(Config):
     def _shard_what_can_be(self) -> Self:
         if self.sharded and (self.compile or self.precision == "float16"):
             raise ValueError("sharded true cannot be combined with compile true or precision float16")
+        if self.sharded and isinstance(self.optimizer, OptimizerConfig):
+            raise ValueError(f"sharded true needs optimizer.name {ADAMW}: the state of no other one is divided")
         return self
 
     def planned_end(self, of_epochs: int | None = None) -> int | None:

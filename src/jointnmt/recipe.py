@@ -39,6 +39,9 @@ OF_HOME = "~/"
 DEFAULT, OF_TRAINED = f"{OF_PACKAGE}small-corpus", f"{OF_PACKAGE}fine-tuning"
 """Recipes to complete one that extends none and lacks a model or training: from scratch, or from a trained model."""
 
+ADAMW = "adamw"
+"""The optimiser of recipes that name none."""
+
 OF_MODEL = ("model", "segmentation")
 """Sections that are taken from a trained model."""
 
@@ -320,7 +323,10 @@ def _complete(path: Any, folder: Path, package: Path = PACKAGE) -> Any:
 
 
 def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, Any]:
-    """`new` merged over `old`; if the family changes, keys of the old model that the new family lacks are dropped."""
+    """`new` merged over `old`; if the family changes, keys of the old model that the new family lacks are dropped.
+
+    If the optimiser changes, all settings of the old one are dropped.
+    """
     family = _section(new, "model").get("family")
     inherited = _section(old, "model")
     chosen = find_family(family) if isinstance(family, str) else None
@@ -335,6 +341,11 @@ def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, An
                 ", ".join(f"model.{key}" for key in dropped),
             )
         old = {**old, "model": {key: value for key, value in inherited.items() if key in known}}
+    if (name := _optimizer(new).get("name")) is not None and name != _optimizer(old).get("name", ADAMW):
+        if dropped := [f"training.optimizer.{key}" for key in _optimizer(old)]:
+            logger.info("%s: ignores inherited settings of another optimiser: %s", origin, ", ".join(dropped))
+        training = {key: value for key, value in _section(old, "training").items() if key != "optimizer"}
+        old = {**old, "training": training}
     result: dict[str, Any] = merged(old, new)
     return result
 
@@ -345,7 +356,15 @@ def _over_settings(values: dict[str, Any], settings: Settings) -> dict[str, Any]
     if isinstance(family, str) and family != _section(values, "model").get("family"):
         values = _over(values, {"model": {"family": family}}, f"--set model.family={family}")
         changed = override(values, settings)
+    name = _optimizer(changed).get("name", ADAMW)
+    if isinstance(name, str) and name != _optimizer(values).get("name", ADAMW):
+        values = _over(values, {"training": {"optimizer": {"name": name}}}, f"--set training.optimizer.name={name}")
+        changed = override(values, settings)
     return changed
+
+
+def _optimizer(values: Mapping[str, Any]) -> dict[str, Any]:
+    return _section(_section(values, "training"), "optimizer")
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:

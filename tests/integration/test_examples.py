@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 import yaml
 from docs.notebooks import EXAMPLES, NOTEBOOKS, executed
 from typer.testing import CliRunner
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 from jointnmt import Translator
 from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
+from jointnmt.runs.weights import read_weights
 from support.tiny import tiny_recipe, write_corpus
 from support.tiny_run import experiment, write_run, write_run_of
 
@@ -61,7 +64,9 @@ def plain_text(cell: Any) -> str:
     return "".join(each.get("text") or each.data["text/plain"] for each in cell.outputs)
 
 
-@pytest.mark.parametrize("name", ["translate.py", "train.py", "own_loop.py", "look_into_a_grid.py", "no_repeats.py"])
+@pytest.mark.parametrize(
+    "name", ["translate.py", "train.py", "own_loop.py", "own_optimizer.py", "look_into_a_grid.py", "no_repeats.py"]
+)
 def test_an_example_without_arguments_says_what_it_takes(name: str) -> None:
     with pytest.raises(AssertionError, match=rf"^[A-Z].*\s+python examples/{name}"):
         run_example(name)
@@ -96,6 +101,24 @@ def test_a_training_loop_of_ones_own(tmp_path: Path) -> None:
     perplexities = [float(re.sub(r"update \d+: perplexity ", "", line)) for line in lines]
     assert len(perplexities) == 15 and perplexities[-1] < perplexities[0] / 1.5
     assert Translator.load(out, "cpu").translate(["der Hund"])[0] is not None
+
+
+def test_an_optimiser_and_a_decay_of_ones_own(tmp_path: Path) -> None:
+    """An interrupted training ends with the same weights, which translate without the script."""
+    write_corpus(tmp_path)
+    recipe, whole, resumed = (tmp_path / name for name in ("recipe.yaml", "whole", "resumed"))
+    schedule = {"warmup_steps": 4, "zero_at": 12}
+    recipe.write_text(yaml.safe_dump(tiny_recipe(tmp_path, training__schedule=schedule)), encoding="utf-8")
+    lines = run_example("own_optimizer.py", recipe, whole, "training.optimizer.decay=0.1").splitlines()
+    assert [re.sub(r"[\d.]+$", "", line) for line in lines] == [f"update {n}: perplexity " for n in (3, 6, 9, 12)]
+    run_example("own_optimizer.py", recipe, resumed, "training.optimizer.decay=0.1", "training.max_updates=7")
+    run_example("own_optimizer.py", recipe, resumed, "training.optimizer.decay=0.1")
+    one, other = (read_weights(run / "model.safetensors") for run in (whole, resumed))
+    assert all(torch.equal(other[name], weight) for name, weight in one.items())
+    records = [json.loads(line) for line in (whole / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    rates = {each["step"]: each["learning_rate"] for each in records if each["event"] == "train"}
+    assert [rates[step] for step in (4, 8, 12)] == pytest.approx([3e-4, 3e-4 / 4, 0])
+    assert Translator.load(whole, "cpu").translate(["der Hund"])[0] is not None
 
 
 def test_look_into_a_grid(tmp_path: Path) -> None:

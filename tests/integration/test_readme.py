@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import pytest
 import typer.main
@@ -24,7 +25,7 @@ from typer.testing import CliRunner
 from jointnmt.cli.main import COMMANDS, EXIT_CODES, SHARED_FLAGS, SUBCOMMANDS, app
 from jointnmt.data.corpus import ParallelText
 from jointnmt.errors import ConfigurationError
-from jointnmt.experiment import Experiment
+from jointnmt.experiment import Experiment, OptimizerConfig
 from jointnmt.export import export_ctranslate2
 from jointnmt.models import FAMILIES
 from jointnmt.runs.provenance import MAY_CHANGE
@@ -279,8 +280,9 @@ def expected_defaults() -> dict[str, set[str]]:
     def walk(config: type[BaseModel], prefix: str) -> None:
         for attribute, field in config.model_fields.items():
             name = field.alias or attribute
-            kinds = get_args(field.annotation) if type(None) in get_args(field.annotation) else [field.annotation]
-            parts = [kind for kind in kinds if is_configuration(kind)]
+            is_union = get_origin(field.annotation) in (Union, UnionType)
+            kinds = get_args(field.annotation) if is_union else [field.annotation]
+            parts = [kind for kind in kinds if is_configuration(kind) and kind is not OptimizerConfig]  # has any keys
             for part in parts if prefix or name != "model" else []:
                 walk(part, f"{prefix}{name}.")
             if (prefix or name != "model") and (not parts or field.default is None):

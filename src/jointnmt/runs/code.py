@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -24,14 +24,14 @@ TRAINING = (*_BOTH, "training")
 SUFFIXES = (".py", ".cpp", ".h")
 
 
-def code_digest(model: nn.Module, parts: Sequence[str]) -> str:
+def code_digest(model: nn.Module, parts: Sequence[str], named: Iterable[str] = ()) -> str:
     """SHA-256 of these parts of this package, and of the code that defines the model's classes elsewhere.
 
     That is the whole package of such a class or, if it is in a single file, this file and those beside it that it
-    imports.
+    imports. `named` are the names of further modules that results depend on.
     """
     own = chain.from_iterable((PACKAGE / part).rglob("*") for part in parts)
-    modules = {type(module).__module__ for module in model.modules()}
+    modules = {type(module).__module__ for module in model.modules()} | {*named}
     others = chain.from_iterable(map(_files, modules))
     digest = hashlib.sha256()
     for path in sorted({*own, *others}):

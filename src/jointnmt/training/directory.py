@@ -218,12 +218,16 @@ class TrainingDirectory(RunDirectory):
                 "another directory for --out."
             )
 
-    def write_versions(self, facts: dict[str, Any], code: str, others: Sequence[str] = ()) -> None:
-        """Write versions of packages, `others`, which define the family, included; the digest of the code; and `facts`.
+    def write_versions(
+        self, facts: dict[str, Any], code: str, others: Sequence[str] = (), extensions: Sequence[str] = ()
+    ) -> None:
+        """Write versions of packages, the digest of the code, and `facts`.
+
+        The packages include `others`, which define the family, and `extensions`, which define optimiser and schedule.
 
         Warns if a run resumes with other versions, or with other code under the same version.
         """
-        packages = {package: version(package) for package in (*PACKAGES, *others)}
+        packages = {package: version(package) for package in (*PACKAGES, *others, *extensions)}
         packages["python"] = platform.python_version()
         if self.versions.exists():
             try:

@@ -33,15 +33,19 @@ from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import changes
 from jointnmt.runs.training_text import trained_fingerprint
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training import optimizer, schedule
 from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.directory import TrainingDirectory
+from jointnmt.training.extensions import packages_of_part
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.model import load_start, new_model
+from jointnmt.training.optimizer import find_optimizer
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay, shown
+from jointnmt.training.schedule import find_decay
 from jointnmt.training.segmentation import prepare_segmentation
 from jointnmt.training.speed import choose_training_precision
 from jointnmt.training.trainer import Trainer
@@ -71,6 +75,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
     _check_end(experiment)
+    _check_extensions(experiment)
     _check_texts(experiment)
     directory = TrainingDirectory(out, None if mirror is None else Mirror(mirror))
     if experiment.training.sharded:
@@ -118,6 +123,7 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
     _check_end(experiment)
+    _check_extensions(experiment)
     _check_texts(experiment)
     directory = TrainingDirectory(out)
     with ExitStack() as held:
@@ -168,6 +174,22 @@ def _check_end(experiment: Experiment) -> None:
         raise ConfigurationError(
             f"{chosen}, but validation.bleu_every is 0: nothing is translated, so that it is never measured."
         )
+
+
+def _check_extensions(experiment: Experiment) -> None:
+    """Find the optimiser and the decay of the rate, so that a missing package is reported before any work.
+
+    Raises:
+        MissingPackageError: if one of them cannot be found or loaded.
+    """
+    find_optimizer(experiment.training.optimizer)
+    find_decay(experiment.training.schedule.decay)
+
+
+def _extensions(experiment: Experiment) -> list[str]:
+    """Other packages that provide the optimiser or the decay of the rate."""
+    names = {optimizer.GROUP: experiment.training.optimizer.name, schedule.GROUP: experiment.training.schedule.decay}
+    return [package for group, name in names.items() for package in packages_of_part(group, name)]
 
 
 def _check_texts(experiment: Experiment) -> None:
@@ -239,7 +261,8 @@ def _prepare(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if is_first():
         facts = {"seed": experiment.seed, "parameters": parameters, "hardware": hardware(fabric)}
-        directory.write_versions(facts, code_digest(model, TRAINING), packages_of(experiment.model.family))
+        digest = code_digest(model, TRAINING, trainer.modules())
+        directory.write_versions(facts, digest, packages_of(experiment.model.family), _extensions(experiment))
         logger.info("%s parameters, %s sentence pairs, %s", f"{parameters:,}", f"{len(store):,}", hardware(fabric))
     run = TrainingRun(directory, trainer, validation, experiment.validation, display, stop)
     if is_first() and not run.step:

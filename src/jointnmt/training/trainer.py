@@ -20,7 +20,7 @@ from jointnmt.data.length_buckets import BatchConfig
 from jointnmt.data.mixture import plan_mixture
 from jointnmt.data.store import SegmentedText, TokenStore
 from jointnmt.errors import DataError, ModelError
-from jointnmt.experiment import TrainingConfig
+from jointnmt.experiment import OptimizerConfig, TrainingConfig
 from jointnmt.models.interface import TranslationModel
 from jointnmt.ops import adapt_waiting, masks_of_rows
 from jointnmt.ops.autocast import autocast_to
@@ -29,9 +29,19 @@ from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.runs.weights import IN_STATE, weights_of_state
 from jointnmt.training.gradients import FlatGradients, Gradients
 from jointnmt.training.loss import cross_entropy_sums, divergence_sum, token_weights
+from jointnmt.training.optimizer import (
+    check_places,
+    find_optimizer,
+    load_optimizer_state,
+    make_optimizer,
+    places,
+    seed_update,
+    set_rate,
+    state_of_optimizer,
+)
 from jointnmt.training.processes import gather, is_unreachable, lost_process, num_processes, sum_numbers, synchronise
 from jointnmt.training.report import Loss, Position, StepReport, Sums
-from jointnmt.training.schedule import learning_rate
+from jointnmt.training.schedule import find_decay, learning_rate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -91,14 +101,8 @@ class Trainer:
         self._shards, self._gradients = _divided(self.model, config.sharded)
         self._forward = torch.compile(self.model, dynamic=True) if config.compile else self.model
         self._graphs = GraphsByShape(self._add_gradient) if self._may_capture() else None
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=config.schedule.initial_rate,
-            betas=config.optimizer.betas,
-            eps=config.optimizer.epsilon,
-            weight_decay=config.optimizer.weight_decay,
-            fused=fabric.device.type in ("cpu", "cuda"),
-        )
+        self._places = places(self.model) if isinstance(config.optimizer, OptimizerConfig) else {}
+        self.optimizer = make_optimizer(config.optimizer, self.model, config.schedule.initial_rate, fabric.device)
         self._scaler = torch.amp.GradScaler(fabric.device.type, enabled=config.precision == "float16")
 
     def _may_capture(self) -> bool:
@@ -272,10 +276,9 @@ class Trainer:
         norm = self._gradients.norm()
         if self.config.clip_norm is not None and math.isfinite(norm) and norm > self.config.clip_norm:
             self._gradients.scale(self.config.clip_norm / norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, rate)
         if math.isfinite(norm) or self._scaler.is_enabled():
-            self._scaler.step(self.optimizer)
+            self._step_optimizer(step)
         self._scaler.update()
         hopeless = self._scaler.get_scale() < SMALLEST_SCALE if self._scaler.is_enabled() else not math.isfinite(norm)
         if hopeless and self.config.non_finite == "stop":
@@ -284,6 +287,17 @@ class Trainer:
                 "training.clip_norm, or set training.non_finite to skip."
             )
         return norm
+
+    def _step_optimizer(self, step: int) -> None:
+        """Update the weights."""
+        config = self.config.optimizer
+        if isinstance(config, OptimizerConfig):
+            seed_update(self.seed, step)
+        self._scaler.step(self.optimizer)
+        if isinstance(config, OptimizerConfig):
+            check_places(config, self.model, self._places)
+            if step == 1:
+                state_of_optimizer(config, self.optimizer, self.model, lambda tensor: tensor)  # or it is an error now
 
     def _name_non_finite(self, batches: list[Batch], losses: list[Loss], step: int) -> str:
         pairs = zip(batches, losses, strict=True)
@@ -313,6 +327,11 @@ class Trainer:
         more = len(batch) - len(origins)
         return f"the batch of {', '.join([*origins, *([f'and {more} more'] if more else [])])}"
 
+    def modules(self) -> set[str]:
+        """Names of the modules that define the optimiser and the decay of the rate."""
+        parts = (find_optimizer(self.config.optimizer), type(self.optimizer), find_decay(self.config.schedule.decay))
+        return {part.__module__ for part in parts if isinstance(getattr(part, "__module__", None), str)}
+
     def whole_model(self) -> TranslationModel:
         """The model with all weights in this process; if it is sharded, a copy, and all processes must call this."""
         return self.model if self._shards is None else self._shards.whole()
@@ -328,13 +347,8 @@ class Trainer:
         """
         whole = (lambda tensor: tensor) if self._shards is None else self._shards.whole_in_first
         tensors = {f"{IN_STATE}{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
-        count = 0.0
-        for name, parameter in self.model.named_parameters():
-            if moments := self.optimizer.state.get(parameter):
-                count = float(moments["step"])
-                tensors |= {f"adam.{key}.{name}": whole(moments[key]) for key in ("exp_avg", "exp_avg_sq")}
-        scaler = self._scaler.state_dict()
-        return tensors, {"position": asdict(self.position), "adam_updates": count, "scaler": scaler}
+        more, values = state_of_optimizer(self.config.optimizer, self.optimizer, self.model, whole)
+        return tensors | more, {"position": asdict(self.position), **values, "scaler": self._scaler.state_dict()}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the weights; tensors are the parts that `mine` keeps."""
@@ -343,11 +357,7 @@ class Trainer:
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Restore a saved state; tensors are the parts that `mine` keeps."""
         self.load_weights(weights_of_state(tensors))
-        for name, parameter in self.model.named_parameters():
-            if f"adam.exp_avg.{name}" in tensors:
-                moments = {key: tensors[f"adam.{key}.{name}"].to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
-                count = torch.tensor(values["adam_updates"], device=parameter.device)
-                self.optimizer.state[parameter] = {"step": count, **moments}
+        load_optimizer_state(self.config.optimizer, self.optimizer, self.model, tensors, values)
         if values["scaler"]:
             self._scaler.load_state_dict(values["scaler"])
         self.position = Position(**values["position"])
