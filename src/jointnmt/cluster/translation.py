@@ -170,8 +170,14 @@ def _check(outcome: dict[str, Any]) -> None:
 
 
 def _facts(job: CorpusJob) -> dict[str, Any]:
-    """The facts of a job that determine its output, besides the model and the input."""
+    """The facts of a job that determine its output, besides the model and the input.
+
+    Raises:
+        ConfigurationError: if the options have a constraint, which cannot be described.
+    """
     options = asdict(job.options)
+    if options.pop("constraint") is not None:
+        raise ConfigurationError("A corpus cannot be translated with a constraint, as its folder cannot describe one.")
     options["search"] = job.options.search and job.options.search.plain()
     return {"options": options, "device": job.load.device, "precision": job.load.precision}
 

@@ -35,6 +35,7 @@ from jointnmt.ops.search import (
     Continuations,
     Hypotheses,
     advance_beams,
+    extend_beams,
     restrict,
 )
 from jointnmt.ops.vocabulary import cross_entropy, divergence, log_softmax, topk
@@ -69,6 +70,7 @@ __all__ = [
     "dropout",
     "dropout_add",
     "dropout_mask",
+    "extend_beams",
     "fusable",
     "gated_kv",
     "grid_of_sides",

@@ -124,6 +124,12 @@ def advance_beams(
         return _native(logits, hypotheses, required, banned, end)
     log_probabilities = log_softmax(logits).unflatten(0, (sentences, beams))
     restrict(log_probabilities, required, banned)
+    return extend_beams(log_probabilities, hypotheses, end)
+
+
+def extend_beams(log_probabilities: Float[Tensor, "B K V"], hypotheses: Hypotheses, end: int) -> BeamStep:
+    """`advance_beams` from log-probabilities of the next token, minus infinity where a token is not allowed."""
+    sentences, beams = hypotheses.log_probabilities.shape
     # The 2K best of a sentence are among the 2K best of each of its hypotheses.
     tokens, ids, has_nan = topk(log_probabilities.flatten(0, 1), 2 * beams)
     tokens, ids = (each.unflatten(0, (sentences, beams)) for each in (tokens, ids))

@@ -2,12 +2,13 @@
 
 from jointnmt.search.beam import SearchConfig, beam_search
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.rules import RulesConfig, target_limit, target_limits
+from jointnmt.search.rules import Constraint, RulesConfig, target_limit, target_limits
 from jointnmt.search.sampling import SamplingConfig, sample, sentence_generator
 from jointnmt.search.scoring import LengthPenalty, Rescored, rescore, rescore_with_next
 from jointnmt.search.trace import SearchNode, SearchTrace, SearchTree
 
 __all__ = [
+    "Constraint",
     "Hypothesis",
     "LengthPenalty",
     "Rescored",

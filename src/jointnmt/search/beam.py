@@ -13,10 +13,10 @@ from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.models.interface import MultiStepState, TranslationModel
-from jointnmt.ops import BeamStep, MultiStepDecoder, advance_beams, advance_positions
+from jointnmt.ops import BeamStep, MultiStepDecoder, advance_beams, advance_positions, extend_beams, log_softmax
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.rules import Rules, RulesConfig
+from jointnmt.search.rules import Constraint, Rules, RulesConfig
 from jointnmt.search.scoring import check_evaluating, check_numbers, check_possible
 from jointnmt.search.trace import SearchTrace
 from jointnmt.text.special import eos_id
@@ -50,6 +50,7 @@ def beam_search(
     prefixes: Sequence[Sequence[int]] | None = None,
     num_best: int = 1,
     trace: SearchTrace | None = None,
+    constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
     """The `num_best` best translations of each sentence found by beam search, best first; fewer if no more exist.
 
@@ -57,27 +58,29 @@ def beam_search(
     that end and are among the K best are finished; the K best of the others form the next beam. A sentence is done when
     K hypotheses are finished or none is left to extend, as in the authors' framework. Ties go to the better hypothesis,
     then to the lower id. `prefixes` are target ids that each translation has to begin with; their log-probabilities
-    count. `trace`, if given, records the fate of every hypothesis.
+    count. `trace`, if given, records the fate of every hypothesis. `constraint` is a rule of one's own (see
+    `Constraint`); with it, positions are computed one by one.
 
     Raises:
         ConfigurationError: if `num_best` is less than 1, or greater than the beam size.
         DataError: if a prefix is not shorter than its translation may be.
         ModelError: if the model's output is not a number, or it allows no translation of a sentence.
-        ValueError: if the model is in training mode, or sources or prefixes are refused (see `Rules.of`).
+        ValueError: if the model is in training mode, sources or prefixes are refused (see `Rules.of`), or the
+            constraint returns something else than log-probabilities.
     """
     check_evaluating(model)
     check_num_best(num_best, config)
-    rules = Rules.of(source, config, prefixes)
+    rules = Rules.of(source, config, prefixes, constraint)
     found: list[list[Hypothesis]] = [[] for _ in rules.limits]
     beams = BeamState.begin(len(source), config.beam_size, filled=1)
     state = model.start(source)
     rows = torch.arange(len(source), device="cpu").repeat_interleave(config.beam_size)
-    position = 0
+    position, one_by_one = 0, trace is not None or constraint is not None
     if trace is not None:
         trace.begin(len(source), config.penalty)
     while beams.sentences:
         state = state.select(rows)
-        if trace is None and (decoder := model.multi_step_decoder(state)) is not None:
+        if not one_by_one and (decoder := model.multi_step_decoder(state)) is not None:
             beams, step, position = _ahead(beams, cast(MultiStepState, state), decoder, rules, position)
         else:
             logits, state = model.step(beams.last_ids(source.device), state)
@@ -119,8 +122,13 @@ def one_position(beams: BeamState, logits: Float[Tensor, "N V"], rules: Rules, p
     Raises:
         ModelError: if the model's output is not a number.
     """
-    required = rules.all_required(beams.sentences, position)
-    step = advance_beams(logits, beams.hypotheses, required, rules.banned, eos_id)
+    if rules.constraint is None:
+        required = rules.all_required(beams.sentences, position)
+        step = advance_beams(logits, beams.hypotheses, required, rules.banned, eos_id)
+    else:
+        log_probabilities = log_softmax(logits).unflatten(0, beams.hypotheses.log_probabilities.shape)
+        rules.apply(log_probabilities, beams, position)
+        step = extend_beams(log_probabilities, beams.hypotheses, eos_id)
     check_numbers(not step.has_nan)
     return step
 

@@ -1,9 +1,9 @@
-"""Constraints on translations: maximum length, forced prefix, banned tokens."""
+"""Constraints on translations: maximum length, forced prefix, banned tokens, and a constraint of one's own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,8 +15,21 @@ from torch import Tensor
 from jointnmt.config import Config
 from jointnmt.errors import DataError
 from jointnmt.ops import restrict
+from jointnmt.ops.transfer import send
+from jointnmt.search.beam_state import BeamState
 from jointnmt.search.scoring import LengthPenalty
 from jointnmt.text.special import bos_id, eos_id, pad_id, unk_id
+
+Constraint = Callable[[Int[Tensor, "N t"], Float[Tensor, "N V"]], Float[Tensor, "N V"]]
+"""A constraint of one's own: what search goes by, given the ids of N hypotheses so far and the log-probabilities of
+their next tokens.
+
+It returns the log-probabilities, changed in place or not: minus infinity for a token that may not follow; other changes
+count in scores. Nothing is renormalised, so scores stay those of rescoring. The ids have no begin mark: at first t is
+0. The rows are the hypotheses that search extends, of all sentences of a batch; what is returned for one should depend
+on it alone, or translations depend on their batch. Where a prefix or the maximum length leaves a single token, the
+constraint is not asked. Tensors are on the model's device.
+"""
 
 MOST_LENGTH_PENALTY, MOST_LENGTH_OFFSET = 50, 1_000_000
 
@@ -88,15 +101,20 @@ def check_prefix(prefix: Sequence[int], limit: int, origin: str) -> None:
 
 @dataclass(frozen=True)
 class Rules:
-    """The constraints of a batch: a length limit and a (possibly empty) prefix for each sentence."""
+    """The constraints of a batch: a length limit and a (possibly empty) prefix of each sentence, and what all share."""
 
     limits: tuple[int, ...]
     prefixes: tuple[tuple[int, ...], ...]
     banned: tuple[int, ...]
+    constraint: Constraint | None = None
 
     @classmethod
     def of(
-        cls, source: Int[Tensor, "B S"], config: RulesConfig, prefixes: Sequence[Sequence[int]] | None = None
+        cls,
+        source: Int[Tensor, "B S"],
+        config: RulesConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        constraint: Constraint | None = None,
     ) -> Self:
         """Rules for translating `source`; `prefixes` are the target ids that each translation has to begin with.
 
@@ -116,7 +134,7 @@ class Rules:
                 raise ValueError(f"the prefix of sentence {number} has a begin, end or padding mark: {list(prefix)}")
             check_prefix(prefix, limit, f"sentence {number}")
         banned = (pad_id, bos_id) if config.allow_unknown else (pad_id, bos_id, unk_id)
-        return cls(tuple(limits), tuple(tuple(prefix) for prefix in prefixes), banned)
+        return cls(tuple(limits), tuple(tuple(prefix) for prefix in prefixes), banned, constraint)
 
     def required(self, sentence: int, position: int) -> int | None:
         """The only id allowed at this position: the prefix's, or the end mark at the limit; None if any is allowed."""
@@ -139,12 +157,40 @@ class Rules:
                 found[last, column] = eos_id
         return found
 
-    def apply(self, log_probabilities: Float[Tensor, "B K V"], sentences: Sequence[int], position: int) -> None:
-        """Set tokens that are not allowed to minus infinity, in place; the others are not renormalised.
+    def apply(self, log_probabilities: Float[Tensor, "B K V"], beams: BeamState, position: int) -> None:
+        """Apply the constraint, and set tokens that are not allowed to minus infinity: in place, not renormalised.
 
         Args:
             log_probabilities: log-probabilities of the next token.
-            sentences: number of each row's sentence.
+            beams: the hypotheses so far.
             position: position of the next token.
+
+        Raises:
+            ValueError: if the constraint returns something else than log-probabilities.
         """
-        restrict(log_probabilities, self.all_required(sentences, position), self.banned)
+        required = self.all_required(beams.sentences, position)
+        if self.constraint is not None:
+            is_free = torch.tensor([[token is None] for token in required], device="cpu")
+            is_extended = is_free & (beams.hypotheses.log_probabilities > -torch.inf)
+            rows = is_extended.flatten().nonzero().squeeze(1)
+            if len(rows):
+                _constrain(self.constraint, beams.hypotheses.ids.flatten(0, 1)[rows, 1:], log_probabilities, rows)
+        restrict(log_probabilities, required, self.banned)
+
+
+def _constrain(
+    constraint: Constraint, ids: Int[Tensor, "N t"], log_probabilities: Float[Tensor, "B K V"], rows: Int[Tensor, " N"]
+) -> None:
+    """Apply a constraint to these rows, in place, given the ids of each.
+
+    Raises:
+        ValueError: if the constraint returns something else than log-probabilities.
+    """
+    flat = log_probabilities.view(-1, log_probabilities.shape[-1])
+    rows = send(rows, flat.device)
+    given = flat[rows]
+    found = constraint(send(ids, flat.device), given)
+    if not isinstance(found, Tensor) or found.shape != given.shape or found.dtype != flat.dtype:
+        is_other = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else repr(found)
+        raise ValueError(f"the constraint returns {is_other}, but should return {flat.dtype} {list(given.shape)}")
+    flat[rows] = found

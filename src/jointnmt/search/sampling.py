@@ -16,7 +16,7 @@ from jointnmt.ops import Continuations, log_softmax
 from jointnmt.ops.transfer import send
 from jointnmt.search.beam_state import BeamState, rows_to_keep, state_rows
 from jointnmt.search.hypothesis import Hypothesis
-from jointnmt.search.rules import Rules, RulesConfig
+from jointnmt.search.rules import Constraint, Rules, RulesConfig
 from jointnmt.search.scoring import best, check_evaluating, check_numbers, check_possible
 from jointnmt.text.special import eos_id
 
@@ -51,23 +51,25 @@ def sample(
     generators: Sequence[torch.Generator],
     prefixes: Sequence[Sequence[int]] | None = None,
     num_samples: int = 1,
+    constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
     """Independent random translations of each sentence, in the order of sampling.
 
     Sentence b takes its random numbers only from `generators[b]` (on the CPU; `sentence_generator` makes one from a
     seed), so its samples do not depend on the rest of the batch. Scores and log-probabilities are the model's, as in
-    rescoring, without temperature, top-k and top-p.
+    rescoring, without temperature, top-k and top-p. A `constraint` comes before these.
 
     Raises:
         DataError: if a prefix is not shorter than its translation may be.
         ModelError: if the model's output is not a number, or it allows no translation of a sentence.
         ValueError: if the model is in training mode, `num_samples` is below 1, there is not one generator for each
-            sentence, or sources or prefixes are refused (see `Rules.of`).
+            sentence, sources or prefixes are refused (see `Rules.of`), or the constraint returns something else than
+            log-probabilities.
     """
     check_evaluating(model)
     if num_samples < 1:
         raise ValueError(f"num_samples is {num_samples}, but must be at least 1")
-    rules = Rules.of(source, config, prefixes)
+    rules = Rules.of(source, config, prefixes, constraint)
     numbers = _random_numbers(rules.limits, num_samples, generators)
     found: list[dict[int, Hypothesis]] = [{} for _ in rules.limits]
     beams = BeamState.begin(len(source), num_samples, filled=num_samples)
@@ -78,7 +80,7 @@ def sample(
     while beams.sentences:
         logits, state = model.step(beams.last_ids(source.device), state)
         log_probabilities = log_softmax(logits).unflatten(0, (-1, num_samples))
-        rules.apply(log_probabilities, beams.sentences, position)
+        rules.apply(log_probabilities, beams, position)
         drawn = draw(log_probabilities.flatten(0, 1), numbers[list(beams.sentences), :, position].flatten(), config)
         ids, values = (each.view(-1, num_samples) for each in drawn)
         same = torch.arange(ids.numel(), device="cpu").view_as(ids)

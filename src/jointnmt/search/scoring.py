@@ -128,7 +128,8 @@ def check_numbers(are_numbers: bool) -> None:
     if not are_numbers:
         raise ModelError(
             "The model's output is not a number (NaN): its weights are damaged, training has diverged, half precision "
-            "overflows, or a rule of one's own forbids every token. Try float32 precision, or another checkpoint."
+            "overflows, or a rule of one's own forbids every token or returns NaN. Try float32 precision, or another "
+            "checkpoint."
         )
 
 
@@ -141,5 +142,5 @@ def check_possible(are_possible: Sequence[bool]) -> None:
     if not all(are_possible):
         raise ModelError(
             "The model allows no translation of a sentence: every continuation has probability 0. A prefix asks for "
-            "what a rule of the model forbids."
+            "what a rule of the model forbids, or a constraint forbids every token."
         )

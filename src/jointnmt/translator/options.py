@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from numbers import Integral
@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, overload
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.search import SamplingConfig, SearchConfig
+from jointnmt.search import Constraint, SamplingConfig, SearchConfig
 from jointnmt.translator.limits import TextLimits
 from jointnmt.translator.precision import PrecisionChoice
 
@@ -23,6 +23,7 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "search": ((SearchConfig, SamplingConfig, NoneType), "a SearchConfig or a SamplingConfig"),
     "limits": ((TextLimits, NoneType), "TextLimits"),
     "tag": ((str, NoneType), "a text"),
+    "constraint": ((Callable, NoneType), "a function"),
 }
 """Types of the options that are not checked against a list of choices, and their names in messages."""
 
@@ -63,6 +64,8 @@ class TranslationOptions:
     """Seed of sampling."""
     window: int = 1024
     """Lines read ahead and batched by length; 1 translates each line before the next one is read."""
+    constraint: Constraint | None = None
+    """A rule of one's own for what may follow at each position."""
 
     def __post_init__(self) -> None:
         for name, (kind, description) in _TYPES.items():

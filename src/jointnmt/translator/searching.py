@@ -170,8 +170,8 @@ def _searched(
     prefixes = [sentence.target for sentence in sentences]
     if isinstance(search, SamplingConfig):
         generators = [sentence_generator(options.seed, *sentence.number) for sentence in sentences]
-        return sample(model, source, search, generators, prefixes, options.num_best)
-    return beam_search(model, source, search, prefixes, options.num_best)
+        return sample(model, source, search, generators, prefixes, options.num_best, options.constraint)
+    return beam_search(model, source, search, prefixes, options.num_best, constraint=options.constraint)
 
 
 def _candidate(target: Segmenter, hypothesis: Hypothesis, forced: ForcedDecoding) -> Candidate:
