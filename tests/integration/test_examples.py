@@ -65,7 +65,11 @@ def plain_text(cell: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["translate.py", "train.py", "own_loop.py", "own_optimizer.py", "look_into_a_grid.py", "no_repeats.py"]
+    "name",
+    [
+        *("translate.py", "train.py", "own_loop.py", "own_optimizer.py", "look_into_a_grid.py", "no_repeats.py"),
+        "relative_grid.py",
+    ],
 )
 def test_an_example_without_arguments_says_what_it_takes(name: str) -> None:
     with pytest.raises(AssertionError, match=rf"^[A-Z].*\s+python examples/{name}"):
@@ -129,6 +133,16 @@ def test_look_into_a_grid(tmp_path: Path) -> None:
     assert [match and match[1] for match in found] == ["<s>", *arguments[1].split()]
     assert all(match and match[2] in {*arguments[0].split(), "</s>"} for match in found)
     assert all(match and int(match[3]) >= 100 // 7 for match in found)  # the largest of 7 weights
+
+
+def test_a_grid_with_relative_positions(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    recipe = tmp_path / "recipe.yaml"
+    model = {"family": "reformer-base", "embed_dim": 16, "num_heads": 2, "ffn_dim": 32, "num_layers": 1}
+    recipe.write_text(yaml.safe_dump({**tiny_recipe(tmp_path), "model": model}), encoding="utf-8")
+    lines = run_example("relative_grid.py", recipe, tmp_path / "run").splitlines()
+    perplexities = [float(re.sub(r"update \d+: perplexity ", "", line)) for line in lines]
+    assert len(perplexities) > 1 and perplexities[-1] < perplexities[0]
 
 
 def test_no_repeats(tmp_path: Path) -> None:

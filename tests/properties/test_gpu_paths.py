@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.traffic import AutocastOfCuda
+from examples.relative_grid import Alibi, AlibiConfig
 from torch import Tensor
 from torch.nn import functional
 from torch.testing import assert_close
@@ -227,11 +228,12 @@ def test_replayed_positions_translate_alike(name: str, mixed: bool, request: pyt
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("variant", mostly_slow(VARIANTS, ["transformer-fusion", "reformer-fast"]))
+@pytest.mark.parametrize("variant", mostly_slow([*VARIANTS, "alibi"], ["transformer-fusion", "reformer-fast", "alibi"]))
 def test_replays_follow_rows_that_branch_and_leave_and_caches_that_grow(
     variant: str, request: pytest.FixtureRequest
 ) -> None:
-    model, source = tiny_model(variant), sources((9, 3, 8, 9))
+    model = Alibi(AlibiConfig(**SIZES, num_layers=2), 23, 23).eval() if variant == "alibi" else tiny_model(variant)
+    source = sources((9, 3, 8, 9))
     states = [model.start(source)]
     log = request.getfixturevalue("log")
     states.append(model.start(source))

@@ -13,10 +13,19 @@ from jointnmt.models.checking import check_model
 from jointnmt.models.common import FamilyConfig, ShortcutConfig, embedding_tables
 from jointnmt.models.families import FAMILIES, Family, find_family
 from jointnmt.models.interface import AttentionMaps, DecoderState, LayerStack, TranslationModel
+from jointnmt.models.layers.cache import CachedModel, CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear
-from jointnmt.models.reformer import GridLayer, Reformer, ReformerBaseConfig, ReformerFastConfig
+from jointnmt.models.reformer import (
+    GridLayer,
+    GridLexical,
+    GridMasks,
+    Reformer,
+    ReformerBaseConfig,
+    ReformerFastConfig,
+)
 from jointnmt.models.transformer import Transformer, TransformerConfig
+from jointnmt.ops import AttentionMask
 
 FAMILIES.update(
     {
@@ -44,10 +53,16 @@ ModelConfig = Annotated[SerializeAsAny[FamilyConfig], PlainValidator(_of_its_fam
 __all__ = [
     "FAMILIES",
     "AttentionMaps",
+    "AttentionMask",
+    "CachedModel",
+    "CachedState",
     "DecoderState",
     "Family",
     "FamilyConfig",
     "GridLayer",
+    "GridLexical",
+    "GridMasks",
+    "KeyValueCache",
     "LayerStack",
     "Linear",
     "ModelConfig",

@@ -61,7 +61,11 @@ class OwnSlots:
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Mask of keys that each query may attend to: an additive bias, and a description that kernels use instead."""
+    """Mask of keys that each query may attend to: an additive bias, and a description that kernels use instead.
+
+    `AttentionMask(lambda: bias)` is any bias in the dtype of the queries, such as one of relative positions; PyTorch's
+    operations compute attention with it.
+    """
 
     make_bias: Callable[[], Float[Tensor, ...]]
     """Creates the bias when it is first used; kernels do not need it."""

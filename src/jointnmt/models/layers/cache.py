@@ -38,6 +38,11 @@ class KeyValueCache:
         self.stored = torch.empty(0)
         """All allocated slots, `[G, *lines, C, 2E]`, contiguous; empty before the first position."""
 
+    @property
+    def distances(self) -> Int[Tensor, "G R L"]:
+        """How many positions before a row's newest one each of these slots is; see `RowSlots.distances`."""
+        return self._slots.distances()
+
     def append(self, key_value: Float[Tensor, "G *lines R EE"]) -> None:
         """Write the newest position of the R rows of every sentence; their slots are allocated."""
         if self._slots.fixed:
@@ -117,9 +122,11 @@ class CachedState(Generic[Constants]):
             model: owner of the weights.
             embedding: target embedding.
             newest: computes logits `[G, R, V]` from embedded tokens `[G, R, E]`. It may be recorded and replayed at
-                later positions, so it may depend only on these, on `source`, the caches and `slots.mask`, which stay
-                where they are or are noticed when they move, and on the weights: not on `slots.past`, which is another
-                tensor at each position, nor on a number that changes from position to position.
+                later positions, so it may depend only on these, on `source`, the caches, `slots.mask` and
+                `slots.distances`, which stay where they are or are noticed when they move, and on the weights: not on
+                `slots.past`, which is another tensor at each position, nor on a number that changes from position to
+                position. Attention to relative positions, or to a window, reads `slots.distances` (for a layer:
+                `KeyValueCache.distances`), as slots are not in the order of positions.
             last_ids: token of each row at this position.
         """
         self._embedding = embedding

@@ -56,6 +56,8 @@ class RowSlots:
         """Slots of each row's past, as kernels read them; unused if `fixed`."""
         self._expected, self._lines = expected, lines
         self._visible = torch.empty(0, 0, dtype=torch.bool, device=device)  # [N, L]: the past as a mask
+        self._distances = torch.empty(0, 0, dtype=torch.long, device=device)  # [N, L], if anybody has asked for them
+        self._measured: Tensor | None = None  # the past that they are of
 
     @property
     def num_rows(self) -> int:
@@ -80,7 +82,7 @@ class RowSlots:
     @property
     def memory(self) -> list[Tensor]:
         """Tensors that attention reads at each position."""
-        return [self.own.memory, self._visible, self.newest] if self.fixed else [self.own.memory]
+        return [self.own.memory, self._visible, self.newest, self._distances] if self.fixed else [self.own.memory]
 
     def advance(self) -> None:
         """Give every row a slot for its next position; afterwards `room` may be larger than before."""
@@ -96,6 +98,8 @@ class RowSlots:
         self.past = torch.cat([self.past, self.newest.expand(self.num_sentences, -1).reshape(-1, 1)], dim=1)
         if self.fixed:
             self._see()
+            if self._measured is not None:
+                self._measure()
         else:
             self.own.update(self.past, begin)
 
@@ -114,6 +118,24 @@ class RowSlots:
             return self._visible.unflatten(0, (self.num_sentences, self.rows_per_sentence))
 
         return AttentionMask.cached(visible, None if self.fixed else self.own, like, axes)
+
+    def distances(self) -> Int[Tensor, "G R L"]:
+        """How many positions before a row's newest one each slot that attention reads is.
+
+        The largest of a row is the index of its newest position. Slots that the mask hides from the row have 0, as its
+        newest one has. Where positions are replayed, the numbers are updated in place.
+        """
+        if self._measured is not self.past:
+            self._measure()
+        return self._distances.unflatten(0, (self.num_sentences, self.rows_per_sentence))
+
+    def _measure(self) -> None:
+        """Update the distances of the slots of each row's past."""
+        if self._distances.shape != (self.num_rows, self.read):
+            self._distances = self._distances.new_empty(self.num_rows, self.read)
+        before = torch.arange(self.position, -1, -1, device=self.past.device).expand_as(self.past)
+        self._distances.zero_().scatter_(1, self.past, before)
+        self._measured = self.past
 
     def _see(self) -> None:
         """Update the mask of the slots of each row's past."""
