@@ -126,7 +126,8 @@ class AttentionMask:
 
 
 def _bias_of(mask: Bool[Tensor, ...], like: Tensor) -> Float[Tensor, ...]:
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
+    # Not in place, which vmap refuses.
+    return torch.zeros((), dtype=like.dtype, device=like.device).masked_fill(~mask, -torch.inf)
 
 
 def attention(
