@@ -39,6 +39,7 @@ from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.ops.backend import backend
 from jointnmt.text.special import bos_id, eos_id, pad_id
 from jointnmt.training.loss import cross_entropy_sums
+from support.authors import apply_masks
 from support.kernels import needs_kernels
 
 FOLDER = Path(__file__).parents[1] / "data" / "authors"
@@ -280,22 +281,8 @@ def test_dropout_is_where_the_authors_code_has_it(
     """In training, with the masks that the authors' code drew: the same number, rates, shapes and results."""
     authors = Authors(family)
     model = authors.model()
-    masks = list(authors.dropout_masks())
-
-    def next_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
-        """The first mask of this shape, as the order of the two embeddings differs."""
-        place = next(n for n, (_, mask) in enumerate(masks) if mask.shape == torch.Size(shape))
-        expected_rate, mask = masks.pop(place)
-        assert rate == expected_rate
-        return mask.to(like)
-
-    def drop(x: Tensor, rate: float) -> Tensor:
-        return x * next_mask(x.shape, rate, x)
-
-    monkeypatch.setattr("jointnmt.models.layers.dropout.dropout_mask", next_mask)
-    monkeypatch.setattr("jointnmt.models.layers.dropout.dropout", drop)
+    masks = apply_masks(monkeypatch, authors.dropout_masks())
     if implementation == "reference":
-        monkeypatch.setattr(functional, "dropout", drop)
         model = FromTwo(model.config, model.state_dict())
     elif implementation != "float64":
         model = model.float()

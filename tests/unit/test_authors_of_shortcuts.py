@@ -19,7 +19,7 @@ the vector `cos(0), cos(1), ...` is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from jointnmt.models import TranslationModel, build_model
 from jointnmt.models.common import ShortcutConfig
@@ -36,6 +35,7 @@ from jointnmt.models.transformer import TransformerConfig
 from jointnmt.ops.backend import backend
 from jointnmt.text.special import bos_id, eos_id, pad_id
 from jointnmt.training.loss import cross_entropy_sums
+from support.authors import apply_masks
 from support.kernels import needs_kernels
 
 FOLDER = Path(__file__).parents[1] / "data" / "authors"
@@ -250,23 +250,8 @@ def test_dropout_of_shortcuts_is_where_the_authors_code_has_it(
 ) -> None:
     """In training, with the masks that the authors' code drew: the same number, rates, shapes and results."""
     authors = Authors(kind)
-    masks = list(authors.dropout_masks())
-
-    def next_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
-        """The first mask of this shape, as the order of the two embeddings differs."""
-        place = next(n for n, (_, mask) in enumerate(masks) if mask.shape == torch.Size(shape))
-        expected_rate, mask = masks.pop(place)
-        assert rate == expected_rate
-        return mask.to(like)
-
-    def drop(x: Tensor, rate: float) -> Tensor:
-        return x * next_mask(x.shape, rate, x)
-
-    monkeypatch.setattr("jointnmt.models.layers.dropout.dropout_mask", next_mask)
-    monkeypatch.setattr("jointnmt.models.layers.dropout.dropout", drop)
+    masks = apply_masks(monkeypatch, authors.dropout_masks())
     model = build(authors, implementation)
-    if implementation == "reference":
-        monkeypatch.setattr(functional, "dropout", drop)
     with backend("native" if implementation == "kernels" else "plain"):
         check(model.train(), authors, "train")
     assert not masks
