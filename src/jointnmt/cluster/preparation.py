@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util import ActorPool
 
 from jointnmt.cluster.session import room_for_workers
 from jointnmt.errors import JointNMTError, LostProcessError
@@ -18,26 +18,34 @@ Done = TypeVar("Done")
 RETRIES = 5
 """How often a job is retried after its worker has died, so that one that kills every worker is finally an error."""
 
+STOP_SECONDS = 10
+"""How long running jobs may take to stop, when the rest is not wanted."""
+
 
 class RayPool:
-    """Workers of the connected cluster, with one core each; one that dies is replaced.
+    """Workers of the connected cluster, with one core each; the job of one that dies is done by another.
 
     They must see the files of the jobs under the same paths.
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        """Use so many workers; None: as many as the cluster has room for."""
+        """Use at most so many workers; None: as many as the cluster has room for."""
         self._workers = workers
 
     def map(self, function: Callable[[Job], Done], jobs: Sequence[Job]) -> Generator[Done, None, None]:
         """See `jointnmt.data.pool.Pool.map`."""
-        count = min(self._workers or max(room_for_workers("cpu", 1)[0], 1), len(jobs))
+        # Tasks, not actors: a queued call of an actor that is given up can abort this process (ray-project/ray#54260).
+        work: Any = ray.remote(num_cpus=1, max_retries=RETRIES)(_work)
         reference = ray.put(function)
-        worker: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=RETRIES)(_Worker)
-        actors = [worker.remote(reference) for _ in range(count)]
-        pool: Any = ActorPool([*actors, *actors])  # each has one more job queued
+        most = self._workers or 2 * max(room_for_workers("cpu", 1)[0], 1)  # each worker has one more job queued
+        waiting: deque[Any] = deque()
         try:
-            yield from pool.map(lambda actor, job: actor.work.remote(job), jobs)
+            for job in jobs:
+                waiting.append(work.remote(reference, job))
+                if len(waiting) >= most:
+                    yield ray.get(waiting.popleft())
+            while waiting:
+                yield ray.get(waiting.popleft())
         except RayTaskError as error:
             if isinstance(error.cause, JointNMTError):
                 raise error.cause from None
@@ -48,13 +56,11 @@ class RayPool:
                 "from what is done."
             ) from error
         finally:
-            # Workers end without handles. ray.kill can abort this process if jobs are queued (ray-project/ray#54260).
-            del actors, pool
+            for each in waiting:
+                ray.cancel(each)
+            if waiting:
+                ray.wait(list(waiting), num_returns=len(waiting), timeout=STOP_SECONDS, fetch_local=False)
 
 
-class _Worker:
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-
-    def work(self, job: Any) -> Any:
-        return self._function(job)
+def _work(function: Callable[[Job], Done], job: Job) -> Done:
+    return function(job)
