@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encodi
 
 TIERS = (
     ("errors", "bounded_yaml"),
-    ("config", "cache", "compression", "cores", "extras", "files", "interruption", "shipped"),
+    ("config", "cache", "compression", "cores", "extensions", "extras", "files", "interruption", "shipped"),
     ("text", "ops"),
     ("data",),
     ("models",),

@@ -11,17 +11,17 @@ It is imported only when a configuration names the family.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jointnmt.errors import MissingPackageError
+from jointnmt.extensions import ExtensionPoint
 
 if TYPE_CHECKING:
     from jointnmt.models.common import FamilyConfig
     from jointnmt.models.interface import TranslationModel
 
-GROUP = "jointnmt.families"
-"""The group of entry points."""
+OTHERS = ExtensionPoint("jointnmt.families", "family")
+"""Families of other packages."""
 
 
 class Family(NamedTuple):
@@ -43,23 +43,26 @@ def find_family(name: str) -> Family | None:
     Raises:
         MissingPackageError: if another package's family cannot be loaded, or two packages provide one of that name.
     """
-    if name in FAMILIES:
-        return FAMILIES[name]
-    entries = list(entry_points(group=GROUP, name=name))
-    if len(entries) > 1:
-        packages = " and ".join(sorted(map(_package, entries)))
-        raise MissingPackageError(f"The family {name!r} is provided by {packages}: uninstall all but one of them.")
-    return _load(entries[0]) if entries else None
+
+    def fault(family: object) -> str | None:
+        if not isinstance(family, Family):
+            return f"should be a jointnmt.models.Family, but is a {type(family).__name__}"
+        field = getattr(family.config, "model_fields", {}).get("family")
+        if field is None or field.annotation != Literal[name]:
+            return f"needs settings with the field family: Literal[{name!r}]"
+        return None
+
+    return FAMILIES.get(name) or OTHERS.find(name, fault)
 
 
 def known_families() -> list[str]:
     """The names of all families."""
-    return list(dict.fromkeys([*FAMILIES, *sorted(entry.name for entry in entry_points(group=GROUP))]))
+    return list(dict.fromkeys([*FAMILIES, *OTHERS.names()]))
 
 
 def packages_of(name: str) -> list[str]:
     """Other packages that provide a family of that name."""
-    return [] if name in FAMILIES else [each.dist.name for each in entry_points(group=GROUP, name=name) if each.dist]
+    return [] if name in FAMILIES else OTHERS.packages(name)
 
 
 def is_of_another_package(model: TranslationModel) -> bool:
@@ -69,30 +72,6 @@ def is_of_another_package(model: TranslationModel) -> bool:
 
 def roots() -> frozenset[str]:
     """Top-level modules, loaded or not, that define families of other packages."""
-    modules = [entry.module for entry in entry_points(group=GROUP)]
+    modules = [entry.module for entry in entry_points(group=OTHERS.group)]
     modules += [family.model.__module__ for family in FAMILIES.values()]
     return frozenset(module.partition(".")[0] for module in modules) - {__name__.partition(".")[0]}
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist else entry.value
-
-
-def _load(entry: EntryPoint) -> Family:
-    try:
-        family = entry.load()
-    except Exception as error:  # whatever its module does
-        raise _broken(entry, f"cannot be imported: {type(error).__name__}: {error}") from error
-    if not isinstance(family, Family):
-        raise _broken(entry, f"should be a jointnmt.models.Family, but is a {type(family).__name__}")
-    named = getattr(family.config, "model_fields", {}).get("family")
-    if named is None or named.annotation != Literal[entry.name]:
-        raise _broken(entry, f"needs settings with the field family: Literal[{entry.name!r}]")
-    return family
-
-
-def _broken(entry: EntryPoint, how: str) -> MissingPackageError:
-    return MissingPackageError(
-        f"The family {entry.name!r} of {_package(entry)}, {entry.value}, {how}. Fix or reinstall that package; --debug "
-        "shows the traceback."
-    )

@@ -30,14 +30,13 @@ from torch import Tensor, nn
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import AdamConfig, OptimizerConfig
+from jointnmt.extensions import ExtensionPoint
 from jointnmt.recipe import ADAMW
 from jointnmt.runs.checkpoint import TYPES
-from jointnmt.training.extensions import find_part
 
 logger = logging.getLogger(__name__)
 
-GROUP = "jointnmt.optimizers"
-"""The group of entry points."""
+OTHER_OPTIMIZERS = ExtensionPoint("jointnmt.optimizers", "optimiser")
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {}
 """Optimisers that a script has added, by name."""
@@ -57,7 +56,7 @@ def find_optimizer(config: AdamConfig | OptimizerConfig) -> Callable[..., torch.
     """
     if isinstance(config, AdamConfig):
         return torch.optim.AdamW
-    return find_part(GROUP, "optimiser", {ADAMW: torch.optim.AdamW, **OPTIMIZERS}, config.name)
+    return OTHER_OPTIMIZERS.find_callable(config.name, {ADAMW: torch.optim.AdamW, **OPTIMIZERS})
 
 
 def make_optimizer(

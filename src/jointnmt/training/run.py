@@ -33,19 +33,17 @@ from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import changes
 from jointnmt.runs.training_text import trained_fingerprint
 from jointnmt.text.segmentation import Segmentation
-from jointnmt.training import optimizer, schedule
 from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.directory import TrainingDirectory
-from jointnmt.training.extensions import packages_of_part
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.model import load_start, new_model
-from jointnmt.training.optimizer import find_optimizer
+from jointnmt.training.optimizer import OTHER_OPTIMIZERS, find_optimizer
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay, shown
-from jointnmt.training.schedule import find_decay
+from jointnmt.training.schedule import OTHER_DECAYS, find_decay
 from jointnmt.training.segmentation import prepare_segmentation
 from jointnmt.training.speed import choose_training_precision
 from jointnmt.training.trainer import Trainer
@@ -188,8 +186,8 @@ def _check_extensions(experiment: Experiment) -> None:
 
 def _extensions(experiment: Experiment) -> list[str]:
     """Other packages that provide the optimiser or the decay of the rate."""
-    names = {optimizer.GROUP: experiment.training.optimizer.name, schedule.GROUP: experiment.training.schedule.decay}
-    return [package for group, name in names.items() for package in packages_of_part(group, name)]
+    training = experiment.training
+    return OTHER_OPTIMIZERS.packages(training.optimizer.name) + OTHER_DECAYS.packages(training.schedule.decay)
 
 
 def _check_texts(experiment: Experiment) -> None:

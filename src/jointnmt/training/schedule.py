@@ -14,10 +14,9 @@ from collections.abc import Callable
 
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import ScheduleConfig
-from jointnmt.training.extensions import find_part
+from jointnmt.extensions import ExtensionPoint
 
-GROUP = "jointnmt.decays"
-"""The group of entry points."""
+OTHER_DECAYS = ExtensionPoint("jointnmt.decays", "decay of the learning rate")
 
 Decay = Callable[[int, ScheduleConfig], float]
 """The learning rate of an update after the warm-up, by its number and the schedule's settings."""
@@ -55,7 +54,7 @@ def find_decay(name: str) -> Decay:
     Raises:
         MissingPackageError: if there is none, or it cannot be loaded.
     """
-    return DECAYS.setdefault(name, find_part(GROUP, "decay of the learning rate", DECAYS, name))
+    return DECAYS.setdefault(name, OTHER_DECAYS.find_callable(name, DECAYS))
 
 
 def _linear(step: int, config: ScheduleConfig) -> float:
