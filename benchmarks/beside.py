@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.machine import write_figures
+from jointnmt.cores import cores_allowed
 
 FAMILIES = ("transformer", "reformer-fast")
 BESIDE = (0, 1, 2)
@@ -91,7 +92,7 @@ def serve(family: str, size: str) -> None:
 
     from benchmarks.training import TrainingCase
 
-    torch.set_num_threads(cores())
+    torch.set_num_threads(cores_allowed())
     lengths = np.full(10 * PAIRS, TOKENS)
     case = TrainingCase(
         family, size, "float32", "product", lengths, lengths, PAIRS * TOKENS, PAIRS * TOKENS**2, updates=1
@@ -109,11 +110,6 @@ def serve(family: str, size: str) -> None:
         print(json.dumps({"rate": cells / wall, "rate_of_core": cells / used, "cores": used / wall}), flush=True)
 
 
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def measure(spins: Sequence[int | None], size: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
     """A row for each family, setting and number of busy processes."""
     rows = []
@@ -129,7 +125,7 @@ def measure(spins: Sequence[int | None], size: str, rounds: int, seconds: float)
         alone = max(median(run["rate"] for run in found[each, 0]) for each in spins)
         for each, busy in product(spins, BESIDE):
             medians = {name: median(run[name] for run in found[each, busy]) for name in found[each, busy][0]}
-            share = medians["rate"] / alone / fair_share(cores(), busy, cores())
+            share = medians["rate"] / alone / fair_share(cores_allowed(), busy, cores_allowed())
             row: dict[str, Any] = {"family": family, "spins": each, "busy": busy, **medians, "of_fair_share": share}
             rows.append(row)
             print(
@@ -155,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quick = options.quick
     rows = measure(options.spins, "tiny" if quick else "Multi30k", 1 if quick else options.rounds, 0.2 if quick else 5)
     if options.out:
-        write_figures(options.out, threads=cores(), rows=rows)
+        write_figures(options.out, threads=cores_allowed(), rows=rows)
     return 0
 
 

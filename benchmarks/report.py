@@ -66,7 +66,7 @@ class Report:
         self.path = None if folder is None else folder / f"{name}.json"
         self.head = {**description(device), "settings": settings}
         # The recordings of decoding on a CPU, which a profiler turns off.
-        self._path = " without recordings" if device == "cpu" and name != "training" else ""
+        self._how = " without recordings" if device == "cpu" and name != "training" else ""
         self._console = Console(highlight=False, width=120)
         versions = f"torch {self.head['torch']}, jointnmt {self.head['jointnmt']}, {self.head['date']}"
         self._console.print(f"{name}: {self.head['hardware']}, {self.head['threads']} threads, {versions}")
@@ -79,7 +79,7 @@ class Report:
         for row in rows:
             if "time" in row:
                 parts = ", ".join(f"{part} {share:.0%}" for part, share in row["time"].items())
-                self._console.print(f"  time of {row['implementation']}{self._path}: {parts}")
+                self._console.print(f"  time of {row['implementation']}{self._how}: {parts}")
             if "skipped" in row:
                 self._console.print(f"  skipped: {_title(row)}, {row['implementation']}: {row['skipped']}")
         if self.path is not None:

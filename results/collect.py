@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from benchmarks.machine import commit
 
 from jointnmt.analysis.parameters import count_parameters
 from jointnmt.errors import ConfigurationError
-from jointnmt.hub import portable
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import new_folder
 from jointnmt.testset.outputs import RunOutputs, run_outputs
 from jointnmt.testset.records import ProgressCallback
 from jointnmt.translator import Translator
-from results.layout import TEXTS, CollectedMeasures, CorpusSettings, likelihood_file, seed_folder
+from results.layout import TEXTS, CollectedMeasures, CorpusSettings, copy_records, likelihood_file, seed_folder
 
 
 def collect(run: Path, system: Path, device: str, progress: ProgressCallback, root: Path = Path()) -> Path:
@@ -50,10 +48,7 @@ def collect(run: Path, system: Path, device: str, progress: ProgressCallback, ro
 
 
 def _write(folder: Path, run: Path, translator: Translator, outputs: dict[str, RunOutputs]) -> None:
-    files, kept = RunDirectory(run), RunDirectory(folder)
-    kept.write_experiment(portable(translator.experiment))
-    for source, target in ((files.log, kept.log), (files.versions, kept.versions)):
-        shutil.copyfile(source, target)
+    copy_records(run, folder)
     segmentation = translator.segmentation
     for name, found in outputs.items():
         lines = "".join(f"{text}\n" for text in found.translations)
@@ -64,7 +59,7 @@ def _write(folder: Path, run: Path, translator: Translator, outputs: dict[str, R
     sizes = segmentation.source.vocabulary_size, segmentation.target.vocabulary_size
     counts = count_parameters(translator.experiment.model, *sizes)
     CollectedMeasures(
-        weights=files.model_digest(),
+        weights=RunDirectory(run).model_digest(),
         segmentation=segmentation.fingerprint(),
         lowercase=segmentation.config.lowercase,
         parameters=sum(counts.rest.values()),

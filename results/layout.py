@@ -14,6 +14,7 @@ results/CORPUS/costs.json                time of training and translating, as `b
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ from jointnmt.data.lines import text_lines
 from jointnmt.data.pairs import read_pairs
 from jointnmt.errors import DataError, ModelError
 from jointnmt.evaluation.likelihood import Likelihood
+from jointnmt.experiment import Experiment
+from jointnmt.hub import portable
+from jointnmt.runs.directory import RunDirectory
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import EvaluatedSystem, SystemRun
 
@@ -203,6 +207,16 @@ def likelihood_file(run: Path, text: str) -> Path:
 def seed_folder(system: Path, seed: int) -> Path:
     """Folder of the run of a seed."""
     return system / f"seed-{seed}"
+
+
+def copy_records(run: Path, folder: Path) -> Experiment:
+    """Copy the log and the versions of a training, and its recipe without paths of this machine; returns the recipe."""
+    files, kept = RunDirectory(run), RunDirectory(folder)
+    experiment = files.read_experiment()
+    kept.write_experiment(portable(experiment))
+    for source, target in ((files.log, kept.log), (files.versions, kept.versions)):
+        shutil.copyfile(source, target)
+    return experiment
 
 
 def read_systems(corpus: Path, settings: CorpusSettings) -> list[CollectedSystem]:

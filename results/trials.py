@@ -16,11 +16,10 @@ from jointnmt.config import differences, read_yaml
 from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
-from jointnmt.hub import portable
 from jointnmt.report.curves import LearningCurves, read_learning_curves
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.folder import new_folder
-from results.layout import CorpusSettings
+from results.layout import CorpusSettings, copy_records
 
 FOLDER = "trials"
 APART = (
@@ -69,12 +68,8 @@ def collect_trial(run: Path, folder: Path) -> Path:
     if folder.parents[1].name != FOLDER or folder.name not in settings.trials.get(folder.parent.name, ()):
         raise ConfigurationError(f"{folder}: results.yaml names no such trial. Add it there, under trials.")
     with new_folder(folder) as unfinished:
-        files, kept = RunDirectory(run), RunDirectory(unfinished)
-        experiment = files.read_experiment()
-        kept.write_experiment(portable(experiment))
-        for source, target in ((files.log, kept.log), (files.versions, kept.versions)):
-            shutil.copyfile(source, target)
-        translated = sorted(files.validation.glob("step-*.txt"))
+        experiment = copy_records(run, unfinished)
+        translated = sorted(RunDirectory(run).validation.glob("step-*.txt"))
         if translated and experiment.validation.bleu_sentences is None:
             shutil.copyfile(translated[-1], unfinished / f"valid.{settings.target_language}")
     return folder
