@@ -34,7 +34,7 @@ from benchmarks.machines import FOLDER, Row, table
 from benchmarks.training import equal_pairs
 from jointnmt.models import FAMILIES
 from jointnmt.models.layers.shortcut import ShortcutKind
-from jointnmt.ops.native.build import processor
+from jointnmt.ops.native import processor
 from jointnmt.ops.native.prebuilt import KINDS, kind_of
 
 TOKENS, LATENCY_TOKENS = 23, 21
@@ -117,7 +117,7 @@ def behave_as(kind: str, arguments: Sequence[str]) -> int:
 
 def facts(named: str | None, size: str) -> dict[str, Any]:
     """The machine: its kind, rates and versions."""
-    kind = kind_of(processor())
+    kind = kind_of(processor.description())
     rates = {name: product_rate(name).process / 1e9 for name in PRECISIONS["decoding"]}
     return {
         "kind": named or (kind.name if kind else torch.backends.cpu.get_cpu_capability().lower()),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jointnmt.ops import native
-from jointnmt.ops.native import build
+from jointnmt.ops.native import processor
 
 FOLDER = Path(__file__).parents[1] / "unit" / "ops"
 NAMES = ("attention", "norm", "linear", "gating_and_pooling", "vocabulary", "packed")
@@ -41,7 +41,7 @@ def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Pa
         pytest.skip(f"needs a processor with {', '.join(sorted(needed))}")
     if "-march=haswell" in flags and "avx512f" not in _instructions():
         pytest.skip("the kernels of this processor are these")
-    if flags == "-DFAST_BF16_DOT" and build.has_fast_bf16_dot():
+    if flags == "-DFAST_BF16_DOT" and processor.has_fast_bf16_dot():
         pytest.skip("the kernels of this processor are these")
     compiler = tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\nexec c++ "$@" -O1 {flags}\n')

@@ -20,7 +20,7 @@ from jointnmt.cli.main import app
 from jointnmt.errors import ConfigurationError
 from jointnmt.ops import Float32Linear
 from jointnmt.ops.backend import uses_kernels
-from jointnmt.ops.native import build, library, prebuilt
+from jointnmt.ops.native import build, library, prebuilt, processor
 from jointnmt.ops.native.status import kernel_status
 
 pytestmark = pytest.mark.slow
@@ -507,7 +507,7 @@ def test_the_status_tells_what_multiplies_in_each_precision() -> None:
 
 @needs_compiler
 def test_where_training_multiplies_by_mkl_inference_still_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "pytorch_is_faster_in_float32", lambda: True)
+    monkeypatch.setattr(processor, "pytorch_is_faster_in_float32", lambda: True)
     assert kernel_status().products["float32"] == "kernels; in training PyTorch (MKL)"
     assert isinstance(Float32Linear.of(torch.nn.Linear(32, 32)), Float32Linear)
 
@@ -516,10 +516,10 @@ def test_where_training_multiplies_by_mkl_inference_still_uses_the_kernels(monke
 @pytest.mark.parametrize("allowed", [True, False])
 def test_amx_is_used_only_if_the_system_lets_it(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> None:
     described = f"vendor_id : GenuineIntel\nflags : {' '.join(prebuilt.KINDS[0].needs)} amx_tile amx_int8 ssse3"
-    monkeypatch.setattr(build, "_described", lambda: described)
-    monkeypatch.setattr(build, "may_use_amx", lambda: allowed)
-    flags, kind = build.Toolchain.here().flags, prebuilt.kind_of(build.processor())
+    monkeypatch.setattr(processor, "_described", lambda: described)
+    monkeypatch.setattr(processor, "may_use_amx", lambda: allowed)
+    flags, kind = build.Toolchain.here().flags, prebuilt.kind_of(processor.description())
     assert kind is not None
     assert kind.name == ("amx" if allowed else "avx512-vnni")
     assert ("-mno-amx-bf16" in flags, "-mno-amx-tile" in flags) == (not allowed, not allowed)
-    assert ("amx" in build.processor()) == allowed
+    assert ("amx" in processor.description()) == allowed

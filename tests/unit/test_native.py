@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from jointnmt.ops.native import build
+from jointnmt.ops.native import processor
 from support.kernels import needs_gemm
 
 
@@ -19,9 +19,9 @@ from support.kernels import needs_gemm
 def test_float32_is_left_to_mkl_on_processors_of_its_maker(
     vendor: str, has_mkl: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "processor", lambda: f"vendor_id : {vendor}")
+    monkeypatch.setattr(processor, "_described", lambda: f"vendor_id : {vendor}")
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
-    assert build.pytorch_is_faster_in_float32.__wrapped__() == expected
+    assert processor.pytorch_is_faster_in_float32.__wrapped__() == expected
 
 
 NO_MEMORY_LEFT = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jointnmt.ops.native import build, library, prebuilt
+from jointnmt.ops.native import build, library, prebuilt, processor
 from jointnmt.ops.native.status import kernel_status
 from support.kernels import needs_kernels
 
@@ -39,7 +39,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A package with kernels for this processor, compiled here."""
     monkeypatch.setattr(prebuilt, "FOLDER", tmp_path)
     monkeypatch.delenv("CXX", raising=False)
-    kind, own = prebuilt.kind_of(build.processor()), library()
+    kind, own = prebuilt.kind_of(processor.description()), library()
     if kind is None or own is None:
         pytest.skip("needs an x86-64 processor with AVX2")
     shutil.copy(own._name, kind.path)
@@ -60,9 +60,9 @@ def test_kernels_of_the_package_need_no_compiler(shipped: Path, tmp_path: Path) 
 
 @needs_kernels
 def test_a_named_compiler_is_asked_for_kernels_of_its_own(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert prebuilt.find(build.processor()) == shipped
+    assert prebuilt.find(processor.description()) == shipped
     monkeypatch.setenv("CXX", "g++")
-    assert prebuilt.find(build.processor()) is None
+    assert prebuilt.find(processor.description()) is None
 
 
 @needs_kernels
@@ -71,7 +71,7 @@ def test_kernels_of_other_sources_are_not_taken(shipped: Path, monkeypatch: pyte
     with (tmp_path / "csrc" / "search.h").open("a") as file:
         file.write("// changed\n")
     monkeypatch.setattr(prebuilt, "SOURCES", tmp_path / "csrc")
-    assert prebuilt.find(build.processor()) is None
+    assert prebuilt.find(processor.description()) is None
 
 
 @needs_kernels

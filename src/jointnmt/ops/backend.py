@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.ops.native import library, pytorch_is_faster_in_float32
+from jointnmt.ops.native import library
 from jointnmt.ops.native.calls import DTYPES, LANES, has_gemm
+from jointnmt.ops.native.processor import pytorch_is_faster_in_float32
 
 Name = Literal["native", "plain", "sdpa"]
 Gemm = Literal["fastest", "custom", "pytorch"]

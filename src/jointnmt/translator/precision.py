@@ -27,8 +27,7 @@ from jointnmt.models.families import packages_of
 from jointnmt.models.quantize import Precision, kernels_multiply, prepare_for_inference
 from jointnmt.ops.autocast import autocast_to
 from jointnmt.ops.backend import implementation
-from jointnmt.ops.native import library
-from jointnmt.ops.native.build import processor
+from jointnmt.ops.native import library, processor
 from jointnmt.text.special import bos_id, eos_id, unk_id
 
 logger = logging.getLogger(__name__)
@@ -104,7 +103,7 @@ def _file(model: TranslationModel, device: torch.device) -> Path:
     packages = [package for family in families for package in packages_of(family)]
     facts: list[Any] = [
         [type(model).__name__, [[name, list(each.shape)] for name, each in model.named_parameters()]],
-        [card, processor(), str(implementation()), kernels and kernels._name],
+        [card, processor.description(), str(implementation()), kernels and kernels._name],
         [version(name) for name in ("torch", "jointnmt", *packages)],
     ]
     return default_cache() / "precision" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"

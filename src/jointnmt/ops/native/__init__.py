@@ -5,6 +5,6 @@ everything again. `csrc/kernels.cpp` needs few passes, and fuses some of the wor
 `build` compiles, stores, verifies and loads the kernels. `JOINTNMT_NATIVE=0` turns them off.
 """
 
-from jointnmt.ops.native.build import library, pytorch_is_faster_in_float32
+from jointnmt.ops.native.build import library
 
-__all__ = ["library", "pytorch_is_faster_in_float32"]
+__all__ = ["library"]

@@ -22,7 +22,6 @@ import functools
 import hashlib
 import logging
 import os
-import platform
 import shlex
 import shutil
 import stat
@@ -34,17 +33,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from jointnmt.errors import ConfigurationError
-from jointnmt.ops.native import prebuilt
+from jointnmt.ops.native import prebuilt, processor
 
 logger = logging.getLogger(__name__)
 
 FLAGS = (*prebuilt.FLAGS, "-march=native")
-AMX = ("amx_tile", "amx_bf16", "amx_int8")
-ASK_FOR_AMX = (158, 0x1023, 18)
-"""System call on x86-64 Linux: arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA."""
 ABANDONED_AFTER = 3600
 """Seconds. No compilation takes as long: older folders were left by killed processes."""
 UNUSED_AFTER = 90 * 24 * 3600
@@ -71,7 +65,7 @@ def library() -> ctypes.CDLL | None:
 
 def shipped() -> Path | None:
     """The library that came with the package for this processor; None if there is none, or it cannot be loaded."""
-    path = prebuilt.find(processor())
+    path = prebuilt.find(processor.description())
     try:
         if path is not None:
             load(path)
@@ -168,10 +162,12 @@ class Toolchain:
             raise ConfigurationError(
                 f"The C++ compiler {compiler} does not run ({error}). Name another in CXX."
             ) from error
-        flags = (*options, *FLAGS, *(["-DFAST_BF16_DOT"] if has_fast_bf16_dot() else []))
-        if "amx_bf16" in _described() and not may_use_amx():
-            flags = (*flags, *(f"-mno-{feature.replace('_', '-')}" for feature in AMX))
-        key = prebuilt.source_hash(compiler.encode(), version, " ".join(flags).encode(), processor().encode())
+        flags = (*options, *FLAGS, *(["-DFAST_BF16_DOT"] if processor.has_fast_bf16_dot() else []))
+        if processor.is_denied_amx():
+            flags = (*flags, *(f"-mno-{feature.replace('_', '-')}" for feature in processor.AMX))
+        key = prebuilt.source_hash(
+            compiler.encode(), version, " ".join(flags).encode(), processor.description().encode()
+        )
         return cls(compiler, version.decode(errors="replace").partition("\n")[0], flags, key)
 
 
@@ -361,45 +357,3 @@ def _cannot_be_kept(directory: Path, error: OSError) -> ConfigurationError:
         f"Kernels cannot be stored in {directory} ({error.strerror or error}). Make room and check the permissions, or "
         "name a directory of your own in XDG_CACHE_HOME."
     )
-
-
-def has_fast_bf16_dot() -> bool:
-    """Whether bfloat16 dot-product instructions, if there are any, have twice the throughput of float32 ones.
-
-    On AMD's processors they do. On Intel's without AMX, or where a virtual machine hides it, they have half of it.
-    """
-    return "AuthenticAMD" in processor()
-
-
-@functools.cache
-def pytorch_is_faster_in_float32() -> bool:
-    """Whether PyTorch's matrix products are faster than the custom ones: with MKL on Intel's processors."""
-    return "GenuineIntel" in processor() and torch.backends.mkl.is_available()
-
-
-@functools.cache
-def may_use_amx() -> bool:
-    """Request AMX tile registers from the system, once a process; whether they may be used."""
-    if platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists():
-        return False
-    return bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, ASK_FOR_AMX)) == 0)
-
-
-def processor() -> str:
-    """The processor's description, part of the key of a library: machines may share a cache directory."""
-    described = _described()
-    if "amx_bf16" in described and not may_use_amx():
-        for feature in AMX:
-            described = described.replace(f" {feature}", "")
-    return described
-
-
-@functools.cache
-def _described() -> str:
-    """The system's description of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("vendor_id", "model name", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from jointnmt.errors import ConfigurationError
-from jointnmt.ops.native import build, prebuilt
+from jointnmt.ops.native import build, prebuilt, processor
 
 MACROS = {
     "__AVX2__": "AVX2",
@@ -54,10 +53,9 @@ class KernelStatus:
 
 def kernel_status() -> KernelStatus:
     """The current status."""
-    off, processor = build.turned_off(), processor_name()
-    problem = None
-    if (shipped := prebuilt.find(build.processor())) is not None:
-        kind = prebuilt.kind_of(build.processor())
+    off, problem = build.turned_off(), None
+    if (shipped := prebuilt.find(processor.description())) is not None:
+        kind = prebuilt.kind_of(processor.description())
         assert kind is not None
         try:
             usable = products(None if off else shipped)
@@ -65,18 +63,18 @@ def kernel_status() -> KernelStatus:
             problem = str(error)
         else:
             return KernelStatus(
-                "of the package", None, off, processor, features=(kind.name,), directory=str(shipped.parent),
+                "of the package", None, off, processor.name(), features=(kind.name,), directory=str(shipped.parent),
                 library=str(shipped), has_threads=True, products=usable,
             )  # fmt: skip
-    return _compiled_status(off, processor, problem)
+    return _compiled_status(off, problem)
 
 
-def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelStatus:
+def _compiled_status(off: bool, problem: str | None) -> KernelStatus:
     """Status of kernels compiled on this machine; `problem` is that of the shipped ones, if any."""
     try:
         toolchain = build.Toolchain.here()
     except ConfigurationError as error:
-        return KernelStatus("unavailable", problem or str(error), off, processor, products=products(None))
+        return KernelStatus("unavailable", problem or str(error), off, processor.name(), products=products(None))
     features = compiled_features(toolchain)
     try:
         directory = build.cache_directory()
@@ -84,15 +82,15 @@ def _compiled_status(off: bool, processor: str, problem: str | None) -> KernelSt
         usable = products(None if off else path) if off or path else {}
     except ConfigurationError as error:
         return KernelStatus(
-            "unavailable", problem or str(error), off, processor, toolchain.compiler, toolchain.version, features,
-            products=products(None),
+            "unavailable", problem or str(error), off, processor.name(), toolchain.compiler, toolchain.version,
+            features, products=products(None),
         )  # fmt: skip
     state: LibraryState = "verified" if path else "damaged" if damaged else "not built"
     return KernelStatus(
         state,
         "; ".join([*filter(None, [problem]), *(f"{each} {fault}" for each, fault in damaged.items())]) or None,
         off,
-        processor,
+        processor.name(),
         toolchain.compiler,
         toolchain.version,
         features,
@@ -108,7 +106,7 @@ def products(path: Path | None) -> dict[str, str]:
     """Implementation of matrix products in each precision, with the verified library at `path`, or without any."""
     kernels = None if path is None else build.load(path)
     float32 = OWN if hasattr(kernels, "linear_forward_float32") else "PyTorch"
-    if build.pytorch_is_faster_in_float32():  # inference packs its weights for the kernels in any case
+    if processor.pytorch_is_faster_in_float32():  # inference packs its weights for the kernels in any case
         float32 = f"{OWN}; in training PyTorch (MKL)" if float32 == OWN else "PyTorch (MKL)"
     return {
         "float32": float32,
@@ -126,10 +124,3 @@ def compiled_features(toolchain: build.Toolchain) -> tuple[str, ...]:
         return ()
     defined = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define ")}
     return tuple(name for macro, name in MACROS.items() if macro in defined)
-
-
-def processor_name() -> str:
-    """Name of the processor, as given by the system."""
-    lines = build.processor().splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
