@@ -10,14 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jointnmt.ops.attention import (
-    AttentionMask,
-    OwnSlots,
-    append_to_cache,
-    attention,
-    axial_attention,
-    cached_attention,
-)
+from jointnmt.ops.attention import append_to_cache, attention, axial_attention, cached_attention
 from jointnmt.ops.autocast import to_autocast_dtype
 from jointnmt.ops.backend import backend
 from jointnmt.ops.dropout import dropout, dropout_mask, masks_of_rows
@@ -25,6 +18,7 @@ from jointnmt.ops.fusing import fusable, is_fusable, takes_normed
 from jointnmt.ops.gating import gated_kv
 from jointnmt.ops.grid import grid_of_sides
 from jointnmt.ops.linear import apply_linear, linear, linear_update, mlp_update
+from jointnmt.ops.masks import AttentionMask, OwnSlots
 from jointnmt.ops.native.allocator import allocator
 from jointnmt.ops.native.packed import BFloat16Linear, Float32Linear, Int8Linear
 from jointnmt.ops.norm import Biased, Normed, add_norm, dropout_add, layer_norm, normed

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jointnmt.ops.attention import OwnSlots
+from jointnmt.ops.masks import OwnSlots
 from jointnmt.ops.native.calls import DecoderArgument, Restriction, call
 from jointnmt.ops.replay import Recorded
 from jointnmt.ops.search import (
