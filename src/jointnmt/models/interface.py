@@ -142,6 +142,9 @@ class TranslationModel(nn.Module, ABC):
     capture, silently. Not inherited: each class has to say so itself, as it may compute something else.
     """
 
+    layer_methods: tuple[str, ...] = ()
+    """Methods of layers, besides `forward`, that use their weights: a sharded training gathers these before a call."""
+
     @property
     def has_shortcuts(self) -> bool:
         """Whether the model has lexical shortcuts, and records their gates in `AttentionMaps.gates`."""

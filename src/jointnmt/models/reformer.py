@@ -186,6 +186,7 @@ class Reformer(CachedModel):
         )
         self.layers = nn.ModuleList(self.make_layer(index) for index in range(config.num_layers))
         self.reduction = Reduction(config.embed_dim, config.reduction)
+        self.layer_methods = ("project_lexical",) if self.has_shortcuts else ()
 
     def make_layer(self, index: int) -> GridLayer:
         """The grid layer number `index`, from 0; variants of the family override it."""

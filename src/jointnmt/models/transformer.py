@@ -225,6 +225,7 @@ class Transformer(CachedModel):
 
     config: TransformerConfig
     capturable = True
+    layer_methods = ("project",)
 
     def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()

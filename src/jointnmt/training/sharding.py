@@ -34,8 +34,9 @@ class ShardedModel:
         self._mesh = DeviceMesh.from_group(group(), next(model.parameters()).device.type)
         for layer in _layers(model):
             fully_shard(layer, mesh=self._mesh)
-            for method in _methods(layer, model.has_shortcuts):
-                register_fsdp_forward_method(layer, method)
+            for method in model.layer_methods:
+                if hasattr(layer, method):
+                    register_fsdp_forward_method(layer, method)
         fully_shard(model, mesh=self._mesh)
         for module in model.modules():
             if isinstance(module, FSDPModule):
@@ -100,9 +101,3 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     """Modules that are gathered separately: the layers of all stacks, each once."""
     layers = (layer for stack in model.modules() if isinstance(stack, nn.ModuleList) for layer in stack)
     return list(dict.fromkeys(layers))
-
-
-def _methods(layer: nn.Module, has_shortcuts: bool) -> list[str]:
-    """Methods of a layer that use its weights, besides `forward`."""
-    used = {"project": True, "project_lexical": has_shortcuts}
-    return [name for name, uses_weights in used.items() if uses_weights and hasattr(layer, name)]
