@@ -16,7 +16,6 @@ import torch
 from jointnmt.config import Settings, in_words
 from jointnmt.data.bpe_dropout import ResegmentedStore
 from jointnmt.data.building import Which
-from jointnmt.data.corpus import read_lines
 from jointnmt.data.pool import Pool
 from jointnmt.data.store import TokenStore, build_store, text_fingerprint
 from jointnmt.errors import ConfigurationError, DataError
@@ -33,17 +32,18 @@ from jointnmt.runs.mirror import Mirror
 from jointnmt.runs.provenance import changes
 from jointnmt.runs.training_text import trained_fingerprint
 from jointnmt.text.segmentation import Segmentation
+from jointnmt.training.checks import check_before_work
 from jointnmt.training.denormals import denormals_as_zero
 from jointnmt.training.devices import hardware, launch_fabric
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.loop import TrainingInterruptedError, TrainingRun
 from jointnmt.training.memory import bound_kernel_cache, keep_freed_memory, return_freed_memory
 from jointnmt.training.model import load_start, new_model
-from jointnmt.training.optimizer import OTHER_OPTIMIZERS, find_optimizer
+from jointnmt.training.optimizer import OTHER_OPTIMIZERS
 from jointnmt.training.outlook import Outlook
 from jointnmt.training.processes import elect_first, expect_answers, is_first, of_first
 from jointnmt.training.progress import Display, NoDisplay, shown
-from jointnmt.training.schedule import OTHER_DECAYS, find_decay
+from jointnmt.training.schedule import OTHER_DECAYS
 from jointnmt.training.segmentation import prepare_segmentation
 from jointnmt.training.speed import choose_training_precision
 from jointnmt.training.trainer import Trainer
@@ -72,9 +72,7 @@ def train(experiment: Experiment, out: Path, display: Display, mirror: str | Non
             interface of models.
         TrainingInterruptedError: after one of `STOP_SIGNALS`, with the state saved.
     """
-    _check_end(experiment)
-    _check_extensions(experiment)
-    _check_texts(experiment)
+    check_before_work(experiment)
     directory = TrainingDirectory(out, None if mirror is None else Mirror(mirror))
     if experiment.training.sharded:
         return_freed_memory()
@@ -120,9 +118,7 @@ def prepare_data(experiment: Experiment, out: Path, display: Display, pool: Pool
         LostProcessError: if a process that segments text dies.
         TrainingInterruptedError: after one of `STOP_SIGNALS`.
     """
-    _check_end(experiment)
-    _check_extensions(experiment)
-    _check_texts(experiment)
+    check_before_work(experiment)
     directory = TrainingDirectory(out)
     with ExitStack() as held:
         held.enter_context(StopSignals())
@@ -151,54 +147,10 @@ def _interruption(run: TrainingRun | None, code: int) -> BaseException:
     return TrainingInterruptedError("stopped during preparation. The same command starts again.", code)
 
 
-def _check_end(experiment: Experiment) -> None:
-    training, validation = experiment.training, experiment.validation
-    if not any((training.max_updates, training.max_epochs, training.schedule.zero_at, validation.patience)):
-        raise ConfigurationError(
-            "This training would never end: set training.max_updates, training.max_epochs, "
-            "training.schedule.zero_at or validation.patience."
-        )
-    if validation.patience is not None and not experiment.data.validation:
-        raise ConfigurationError(
-            f"validation.patience is {validation.patience}, which needs a text in data.validation. Name one, or "
-            "set validation.patience=null."
-        )
-    if validation.metric == "perplexity":
-        return
-    chosen = f"validation.metric is {validation.metric}"
-    if not experiment.data.validation:
-        raise ConfigurationError(f"{chosen}, which needs a text in data.validation.")
-    if validation.bleu_every == 0:
-        raise ConfigurationError(
-            f"{chosen}, but validation.bleu_every is 0: nothing is translated, so that it is never measured."
-        )
-
-
-def _check_extensions(experiment: Experiment) -> None:
-    """Find the optimiser and the decay of the rate, so that a missing package is reported before any work.
-
-    Raises:
-        MissingPackageError: if one of them cannot be found or loaded.
-    """
-    find_optimizer(experiment.training.optimizer)
-    find_decay(experiment.training.schedule.decay)
-
-
 def _extensions(experiment: Experiment) -> list[str]:
     """Other packages that provide the optimiser or the decay of the rate."""
     training = experiment.training
     return OTHER_OPTIMIZERS.packages(training.optimizer.name) + OTHER_DECAYS.packages(training.schedule.decay)
-
-
-def _check_texts(experiment: Experiment) -> None:
-    """Read the beginning of all texts, so that a wrong path is reported before any work.
-
-    Raises:
-        DataError: naming a file that cannot be read.
-    """
-    for text in (*experiment.data.train, *experiment.data.validation):
-        for path in experiment.data.place(text).files:
-            next(read_lines(path), None)
 
 
 def _check_same(experiment: Experiment) -> None:
