@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,9 @@ from jointnmt.files import write_text
 from jointnmt.text.pieces import SPACE
 from jointnmt.text.special import BOS
 from jointnmt.translator import Translator, attend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +68,6 @@ def attention(
     """
     from jointnmt.analysis.attention import View, attention_numbers, attention_panels, self_attention_tokens
     from jointnmt.analysis.attention_figures import attention_figure
-    from jointnmt.analysis.fonts import save_figure
 
     if out.suffix not in PICTURES:
         raise ConfigurationError(f"--out {out}: the name of a figure ends in {', '.join(PICTURES)}.")
@@ -77,16 +79,21 @@ def attention(
     pieces = trace.source_pieces, trace.target_pieces
     tokens = dict(zip(("source", "target"), self_attention_tokens(*pieces), strict=True))
     view = View(by, **{side: token_place(side, tokens[side], token) for side, token in wanted.items()})
-    figure = attention_figure(attention_panels(trace.attn_weights, *pieces, view), f"{text}\n{trace.translation}")
+    _save(attention_figure(attention_panels(trace.attn_weights, *pieces, view), f"{text}\n{trace.translation}"), out)
+    numbers = out.with_suffix(".json")
+    write_text(numbers, json.dumps(attention_numbers(trace.attn_weights, *pieces, view), ensure_ascii=False) + "\n")
+    typer.echo(trace.translation)
+    logger.info("the figure is in %s, its weights in %s", out, numbers)
+
+
+def _save(figure: Figure, out: Path) -> None:
+    from jointnmt.analysis.fonts import save_figure
+
     width, height = figure.get_size_inches()
     dots = min(DOTS_PER_INCH, (MOST_DOTS / (width * height)) ** 0.5)
     if out.suffix == ".png" and dots < DOTS_PER_INCH:
         logger.warning("%s: large figure, drawn at %d dots per inch; .pdf and .svg have full resolution", out, dots)
     save_figure(figure, out, dpi=dots)
-    numbers = out.with_suffix(".json")
-    write_text(numbers, json.dumps(attention_numbers(trace.attn_weights, *pieces, view), ensure_ascii=False) + "\n")
-    typer.echo(trace.translation)
-    logger.info("the figure is in %s, its weights in %s", out, numbers)
 
 
 def _sides(wanted: Sequence[str]) -> Mapping[str, str]:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from jointnmt.data.quality.check import CheckedText
     from jointnmt.data.quality.languages import SideLanguage
+    from jointnmt.planning.approaches import Approach
     from jointnmt.planning.project import Project
+    from jointnmt.planning.sizing import PlannedFamily
 
 logger = logging.getLogger(__name__)
 
@@ -74,21 +76,11 @@ def init(
     from jointnmt.data.quality.clean import check_folder
     from jointnmt.data.quality.report import quality_report
     from jointnmt.evaluation.scores import corpus_metrics
-    from jointnmt.planning.approaches import Approach, FineTuning, FromScratch
     from jointnmt.planning.project import write_project
 
     if not files:
         raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
-    if start_from is not None and family is not None:
-        raise ConfigurationError("--family is for a new model: the model of --start-from has its own family.")
-    if start_from is not None and longer:
-        raise ConfigurationError(
-            "--longer is for a new model: fine-tuning has a length of its own (training.max_epochs)."
-        )
-    approach: Approach = FromScratch(family or "transformer", longer)
-    if start_from is not None:
-        approach = FineTuning(start_from)
-        approach.check()
+    approach = _approach(family, longer, start_from)
     check_folder(directory, overwrite)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
     if encoding is None:
@@ -99,6 +91,23 @@ def init(
     project = write_project(checked, directory, codes, approach, seed)
     for line in _summary(project, start_from, longer):
         typer.echo(line)
+
+
+def _approach(family: "PlannedFamily | None", longer: bool, start: Path | None) -> "Approach":
+    """Training from scratch or, if there is a model to start from, fine-tuning."""
+    from jointnmt.planning.approaches import FineTuning, FromScratch
+
+    if start is None:
+        return FromScratch(family or "transformer", longer)
+    if family is not None:
+        raise ConfigurationError("--family is for a new model: the model of --start-from has its own family.")
+    if longer:
+        raise ConfigurationError(
+            "--longer is for a new model: fine-tuning has a length of its own (training.max_epochs)."
+        )
+    approach = FineTuning(start)
+    approach.check()
+    return approach
 
 
 def _check_encodings(checked: "Sequence[CheckedText]") -> None:
