@@ -132,11 +132,11 @@ def planned(name: str, update_tokens: int | None = None) -> Planned:
 
 
 @cache
-def on_card(name: str, card: Card = H100) -> Processor:
-    """Costs of a recipe's batches on a card, by `benchmarks.traffic`; Adam reads and writes 40 bytes a parameter."""
+def on_card(name: str) -> Processor:
+    """Costs of a recipe's batches on an H100, by `benchmarks.traffic`; Adam reads and writes 40 bytes a parameter."""
     recipe = planned(name)
     sentences, length = 4096 // 23, 23
-    counting = Counting(card.product_rate, card.memory)
+    counting = Counting(H100.product_rate, H100.memory)
     count_update(recipe.training.config, recipe.training.vocabulary, sentences, length, counting)
     batch = np.arange(sentences)
     same = SimulatedTraining(
@@ -144,8 +144,8 @@ def on_card(name: str, card: Card = H100) -> Processor:
     )
     return Processor(
         operation=sum(counting.seconds.values()) / same.operations(batch),
-        shortest_batch=counting.launches * card.launch,
-        step=40 * recipe.parameters / card.memory,
+        shortest_batch=counting.launches * H100.launch,
+        step=40 * recipe.parameters / H100.memory,
         load=LOAD,
     )
 

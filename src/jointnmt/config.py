@@ -24,6 +24,9 @@ Settings = Sequence[str] | Mapping[str, Any]
 MAX_ERRORS = 10
 """Most errors of a configuration that a message names."""
 
+MAX_DIFFERENCES = 5
+"""Most differences of configurations that a message names."""
+
 
 class Config(BaseModel):
     """A part of the configuration: immutable; unknown keys are errors."""
@@ -149,10 +152,10 @@ def differences_by_key(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
     }
 
 
-def in_words(changed: Collection[str], most: int = 5) -> str:
+def in_words(changed: Collection[str]) -> str:
     """Differences for a message: the first ones, and the number of others."""
-    more = [f"and {len(changed) - most:,} more"] if len(changed) > most else []
-    return "; ".join([*islice(changed, most), *more])
+    others = len(changed) - MAX_DIFFERENCES
+    return "; ".join([*islice(changed, MAX_DIFFERENCES), *([f"and {others:,} more"] if others > 0 else [])])
 
 
 def merged(old: Any, new: Any) -> Any:

@@ -81,8 +81,8 @@ def side_text(
     ids: Sequence[Sequence[int]],
     segmenter: Segmenter,
     bins: FrequencyBins,
-    tags: Sequence[Sequence[str]] | None = None,
-    places: Sequence[str] | None = None,
+    tags: Sequence[Sequence[str]] | None,
+    places: Sequence[str] | None,
 ) -> SideText:
     """Assign the pieces of sentences to groups.
 

@@ -60,7 +60,7 @@ def _note(console: Console, text: str) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def suite_csv(result: SuiteResult, differences: PairedDifferences | None = None) -> Iterator[str]:
+def suite_csv(result: SuiteResult, differences: PairedDifferences | None) -> Iterator[str]:
     """CSV lines: header, overall accuracy, and each group's, with those of another model."""
     yield _csv_line((*COLUMNS, *(() if differences is None else OTHER_COLUMNS)))
     overall = () if differences is None else _other_counts(differences.overall)

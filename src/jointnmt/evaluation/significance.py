@@ -172,7 +172,7 @@ def likelihood_bootstrap(
 
 
 def resample_likelihoods(
-    systems: Mapping[str, Sequence[Likelihood]], samples: int = 1000, chosen: Sequence[bool] | None = None
+    systems: Mapping[str, Sequence[Likelihood]], samples: int, chosen: Sequence[bool] | None = None
 ) -> list[ResampledScores]:
     """Scores of the systems' runs by likelihood of the references, on the test text and on resampled ones.
 

@@ -202,8 +202,8 @@ class Preprocessor:
         self,
         segmentation: Segmentation,
         readers: Sequence[SourceReader],
-        split: Split | None = None,
-        pieces: bool = False,
+        split: Split | None,
+        pieces: bool,
     ) -> None:
         self.segmentation, self._readers, self.split = segmentation, readers, split
         target = segmentation.target

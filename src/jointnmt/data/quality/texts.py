@@ -268,7 +268,7 @@ def _described(text: GivenText, heads: Iterable[bytes], encoding: str | None) ->
     return replace(text, encodings=tuple(encodings), notes=tuple(notes))
 
 
-def _is_utf8(path: Path, nul: bool = True) -> bool:
+def _is_utf8(path: Path, nul: bool) -> bool:
     """Whether all lines are UTF-8; NUL bytes, which UTF-16 text is full of, are allowed if `nul`."""
     for raw in cut_lines(path):
         try:

@@ -13,7 +13,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,15 +84,15 @@ def kind_of(processor: str) -> Kind | None:
     return next((kind for kind in KINDS if kind.needs <= features and kind.vendor in processor), None)
 
 
-def build_all(kinds: Sequence[Kind] = KINDS, compiler: str = "c++") -> None:
-    """Compile the libraries of these kinds.
+def build_all() -> None:
+    """Compile the libraries of all kinds.
 
     Raises:
         subprocess.CalledProcessError: if the compiler fails.
     """
     FOLDER.mkdir(exist_ok=True)
-    for kind in kinds:
-        subprocess.run([compiler, *FLAGS, THREADS, *kind.flags, str(SOURCE), "-o", str(kind.path)], check=True)
+    for kind in KINDS:
+        subprocess.run(["c++", *FLAGS, THREADS, *kind.flags, str(SOURCE), "-o", str(kind.path)], check=True)
 
 
 if __name__ == "__main__":
