@@ -45,9 +45,9 @@ class MultiStepState(DecoderState, Protocol):
 class AttentionRecord(NamedTuple):
     """Lists that an attention layer appends its weights and gates to; None: not recorded."""
 
-    weights: list[Tensor] | None
+    weights: list[Tensor] | None = None
     """Attention weights, before dropout."""
-    gates: list[Tensor] | None
+    gates: list[Tensor] | None = None
     """Gates of a lexical shortcut `[*places, 2, E]`: of the keys, then of the values."""
 
 
@@ -91,14 +91,13 @@ class AttentionMaps:
         """Whether a model is to set `alignment`."""
         return bool(self.wanted & {"weights", "alignment"})
 
-    def at(self, place: str) -> AttentionRecord | None:
-        """The record that attention layers at `place` append to; None: nothing is recorded there."""
+    def at(self, place: str) -> AttentionRecord:
+        """The record that attention layers at `place` append to."""
         wanted = "weights" in self.wanted or (place == "cross" and "alignment" in self.wanted)
-        record = AttentionRecord(
+        return AttentionRecord(
             weights=getattr(self, place) if wanted else None,
             gates=self._gates[place] if "gates" in self.wanted else None,
         )
-        return None if record.weights is record.gates is None else record
 
     def require_alignment(self) -> Float[Tensor, "B T S"]:
         """The alignment, after the pass.
@@ -112,6 +111,14 @@ class AttentionMaps:
                 "its `forward`."
             )
         return self.alignment
+
+
+NO_RECORD = AttentionRecord()
+
+
+def record_at(attn_weights: AttentionMaps | None, place: str) -> AttentionRecord:
+    """The record that attention layers at `place` append to, of a pass that may not record anything."""
+    return NO_RECORD if attn_weights is None else attn_weights.at(place)
 
 
 class LayerStack(NamedTuple):

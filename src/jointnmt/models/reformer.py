@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from jointnmt.models.common import MAX_LAYERS, FamilyConfig, Place, checkpointed, embedding_tables
-from jointnmt.models.interface import AttentionMaps, LayerStack
+from jointnmt.models.interface import AttentionMaps, LayerStack, record_at
 from jointnmt.models.layers.attention import SelfAttention
 from jointnmt.models.layers.cache import CachedModel, CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
@@ -149,16 +149,13 @@ class GridLayer(nn.Module):
             cache: cache of target attention.
             attn_weights: if given, weights and gates are appended.
         """
-        target_record, source_record = (
-            (None, None) if attn_weights is None else (attn_weights.at("target"), attn_weights.at("source"))
-        )
         # Eq. 1 four times. `add_norm(x, update, dropout, norm)` fuses the end of a sub-layer with the beginning of the
         # next: `x = x + dropout(update); y = norm(x)`. `normed` is its second half, `dropout_add` the first.
         x, y = normed(x, self.target_norm)
-        update = self.target_attention(y, masks.target, cache, lexical.target, target_record)
+        update = self.target_attention(y, masks.target, cache, lexical.target, record_at(attn_weights, "target"))
         x, y = add_norm(x, update, self.target_dropout, self.target_ffn_norm)
         x, y = add_norm(x, self.target_ffn(y), self.ffn_dropout, self.source_norm)
-        update = self.source_attention(y, masks.source, None, lexical.source, source_record)
+        update = self.source_attention(y, masks.source, None, lexical.source, record_at(attn_weights, "source"))
         x, y = add_norm(x, update, self.source_dropout, self.source_ffn_norm)
         return dropout_add(x, self.source_ffn(y), self.ffn_dropout)
 

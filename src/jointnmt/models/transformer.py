@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from jointnmt.models.common import MAX_LAYERS, FamilyConfig, Place, checkpointed, embedding_tables
-from jointnmt.models.interface import AttentionMaps, LayerStack
+from jointnmt.models.interface import AttentionMaps, LayerStack, record_at
 from jointnmt.models.layers.attention import CrossAttention, SelfAttention
 from jointnmt.models.layers.cache import CachedModel, CachedState, KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
@@ -130,7 +130,7 @@ class EncoderLayer(nn.Module):
         attn_weights: AttentionMaps | None = None,
     ) -> Float[Tensor, "B S E"]:
         """One layer; `embedded` is the lexical input, used by shortcuts only."""
-        record = None if attn_weights is None else attn_weights.at(self.place)
+        record = record_at(attn_weights, self.place)
         lexical = lexical_summands(self.attention.shortcut, embedded)
         x, y = self.attention_residual.read(x)
         update = self.attention(y, mask, None, lexical, record, x if self.reads_raw else None)
@@ -199,7 +199,7 @@ class DecoderLayer(nn.Module):
 
         `embedded` is the lexical input of self-attention, used by shortcuts only.
         """
-        of_own, of_cross = (None, None) if attn_weights is None else map(attn_weights.at, ("decoder", "cross"))
+        of_own, of_cross = record_at(attn_weights, "decoder"), record_at(attn_weights, "cross")
         lexical = lexical_summands(self.self_attention.shortcut, embedded)
         x, y = self.self_residual.read(x)
         update = self.self_attention(y, masks.own, cache, lexical, of_own, x if self.reads_raw else None)
@@ -213,7 +213,7 @@ class DecoderLayer(nn.Module):
     ) -> Float[Tensor, "B S EE"]:
         """Keys, then values, from the encoder's output; `embedded` is the encoder's input, for shortcuts."""
         lexical = lexical_summands(self.cross_attention.shortcut, embedded)
-        return self.cross_attention.project(memory, lexical, None if attn_weights is None else attn_weights.at("cross"))
+        return self.cross_attention.project(memory, lexical, record_at(attn_weights, "cross"))
 
 
 DecoderCache = CachedState[tuple[Tensor, ...]]

@@ -219,7 +219,7 @@ def _batches(size: ModelSize, machine: Machine, longest: int, family: PlannedFam
         pieces = min(pieces, max(longest, 4096))
     update = max(pieces, size.update_pieces)
     batches = {"max_tokens": pieces, "update_tokens": update}
-    if FAMILIES[family][0].is_grid:
+    if FAMILIES[family].config.is_grid:
         batches["max_cells"] = max(longest * longest, 16 * pieces)
     if machine.gpu:
         batches["overhead_cells"] = 50_000  # a GPU has cells to spare: fewer, fuller batches

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jointnmt.models.interface import AttentionRecord
+from jointnmt.models.interface import NO_RECORD, AttentionRecord
 from jointnmt.models.layers.cache import KeyValueCache
 from jointnmt.models.layers.dropout import SharedDropout
 from jointnmt.models.layers.linear import Linear, projection
@@ -78,7 +78,7 @@ class SelfAttention(nn.Module):
         mask: AttentionMask,
         cache: KeyValueCache | None = None,
         lexical: Lexical = (),
-        record: AttentionRecord | None = None,
+        record: AttentionRecord = NO_RECORD,
         key_value_input: Float[Tensor, "B *places E"] | None = None,
     ) -> Biased:
         """Attend along the axis.
@@ -89,13 +89,13 @@ class SelfAttention(nn.Module):
             cache: if given, the axis is the rows of each of B sentences at their newest position, which attend to the
                 slots of the cache.
             lexical: the projected lexical input of the shortcut; ignored without one.
-            record: if given, weights and gates are appended.
+            record: lists that weights and gates are appended to.
             key_value_input: input of the projections to keys and values, if it is not `x`.
 
         Returns:
             The output projection, `[B, *places, E]`; its bias may be left to the residual connection (see `Biased`).
         """
-        weights, gates = record or (None, None)
+        weights, gates = record
         bias: Tensor | None = None
         projected: Sequence[Tensor]
         own_product = self.shortcut is None and key_value_input is None and cache is None
@@ -144,13 +144,13 @@ class CrossAttention(nn.Module):
         self,
         memory: Float[Tensor, "B S E"],
         lexical: Lexical = (),
-        record: AttentionRecord | None = None,
+        record: AttentionRecord = NO_RECORD,
     ) -> Float[Tensor, "B S EE"]:
         """Keys, then values, of the encoder's output, computed once for all target positions."""
         key_value: Tensor = self.key_value(memory)
         if self.shortcut is not None:
             assert len(lexical) > 0, "a layer with a shortcut needs its lexical input"
-            key_value = self.shortcut(key_value, lexical, None if record is None else record.gates)
+            key_value = self.shortcut(key_value, lexical, record.gates)
         return key_value
 
     def forward(
@@ -158,9 +158,9 @@ class CrossAttention(nn.Module):
         x: Float[Tensor, "B T E"] | Normed,
         projected: Float[Tensor, "B S EE"],
         mask: AttentionMask,
-        record: AttentionRecord | None = None,
+        record: AttentionRecord = NO_RECORD,
     ) -> Biased:
         """Attend to the `projected` keys and values of the source where `mask` allows it."""
-        weights = None if record is None else record.weights
-        attended = cached_attention(apply_linear(self.query, x), projected, self.num_heads, mask, self.dropout, weights)
+        query = apply_linear(self.query, x)
+        attended = cached_attention(query, projected, self.num_heads, mask, self.dropout, record.weights)
         return linear_update(attended, self.output)
