@@ -65,7 +65,7 @@ def _machines() -> list[dict[str, Any]]:
 def _row(machine: dict[str, Any], task: str, family: str) -> dict[str, Any]:
     wanted = {"task": task, "family": family, "precision": "float32", "implementation": "product", "shortcuts": None}
     (row,) = (row for row in machine["rows"] if wanted.items() <= row.items())
-    return row  # type: ignore[no-any-return]
+    return row
 
 
 def _seconds(machine: dict[str, Any], task: str, family: str) -> float:

@@ -100,8 +100,7 @@ class RNN(TranslationModel):
         if attn_weights is not None:
             attn_weights.alignment = torch.stack(weights, 1)
             attn_weights.cross.append(attn_weights.alignment[:, None])  # [B, H, T, S], with one head
-        logits: Tensor = self.output(torch.stack(read, 1))
-        return logits
+        return self.output(torch.stack(read, 1))
 
     def start(self, source: Int[Tensor, "B S"]) -> RNNState:
         mask = source != pad_id

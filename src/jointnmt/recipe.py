@@ -346,8 +346,7 @@ def _over(old: dict[str, Any], new: dict[str, Any], origin: str) -> dict[str, An
             logger.info("%s: ignores inherited settings of another optimiser: %s", origin, ", ".join(dropped))
         training = {key: value for key, value in _section(old, "training").items() if key != "optimizer"}
         old = {**old, "training": training}
-    result: dict[str, Any] = merged(old, new)
-    return result
+    return merged(old, new)
 
 
 def _over_settings(values: dict[str, Any], settings: Settings) -> dict[str, Any]:

@@ -185,7 +185,5 @@ def checkpointed(layer: nn.Module, config: FamilyConfig, x: Tensor, *arguments: 
     """
     records = any(isinstance(argument, AttentionMaps) for argument in arguments)
     if config.activation_checkpointing and layer.training and torch.is_grad_enabled() and not records:
-        result: Tensor = checkpoint(layer, x, *arguments, use_reentrant=False)
-    else:
-        result = layer(x, *arguments)
-    return result
+        return checkpoint(layer, x, *arguments, use_reentrant=False)
+    return layer(x, *arguments)

@@ -218,17 +218,15 @@ class Reformer(CachedModel):
             lexical = layer.project_lexical(source_side).plus(layer.project_lexical(target_side))
             x = checkpointed(layer, self.config, x, masks, lexical, None, attn_weights)
         alignments: list[Tensor] | None = [] if attn_weights is not None and attn_weights.wants_alignment else None
-        logits: Tensor = self.output(self.reduction(x, mask, alignments))  # Eq. 6
+        logits = self.output(self.reduction(x, mask, alignments))  # Eq. 6
         if attn_weights is not None:
             attn_weights.alignment = alignments[0] if alignments else None
         return logits
 
     def encode(self, source: Int[Tensor, "B S"], attn_weights: AttentionMaps | None = None) -> Float[Tensor, "B S E"]:
         """The source side of the grid's input: embeddings, or the output of the PreNet over them."""
-        embedded: Tensor = self.source_embedding(source)
-        if self.prenet is None:
-            return embedded
-        return self.prenet(embedded, source != pad_id, attn_weights)  # type: ignore[no-any-return]
+        embedded = self.source_embedding(source)
+        return embedded if self.prenet is None else self.prenet(embedded, source != pad_id, attn_weights)
 
     def start(self, source: Int[Tensor, "B S"]) -> GridCache:
         side = self.encode(source)[:, :, None]
@@ -242,7 +240,7 @@ class Reformer(CachedModel):
         masks = GridMasks(source=source.mask(x, axes=3), target=state.slots.mask(x, axes=2))
         for layer, of_source, cache in zip(self._grid_layers(), source.constants.lexical, state.caches, strict=True):
             x = layer(x, masks, of_source.plus(layer.project_lexical(target_side)), cache)
-        return self.output(self.reduction(x, source.real, lengths=source.lengths))  # type: ignore[no-any-return]
+        return self.output(self.reduction(x, source.real, lengths=source.lengths))
 
     def _grid_layers(self) -> Sequence[GridLayer]:
         return cast(Sequence[GridLayer], self.layers)

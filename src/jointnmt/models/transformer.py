@@ -156,7 +156,7 @@ class Encoder(nn.Module):
         for layer in self.layers:
             below = x if self.config.reads_two_below else embedded
             x, lexical = checkpointed(layer, self.config, x, padding, lexical, attn_weights), below
-        return self.norm(x)  # type: ignore[no-any-return]
+        return self.norm(x)
 
 
 @dataclass(frozen=True)
@@ -288,4 +288,4 @@ class Transformer(CachedModel):
             below = x if self.config.reads_two_below else embedded
             x = checkpointed(layer, self.config, x, lexical, projected, masks, cache, attn_weights)
             lexical = below
-        return self.output(self.norm(x))  # type: ignore[no-any-return]
+        return self.output(self.norm(x))

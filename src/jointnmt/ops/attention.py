@@ -108,8 +108,7 @@ def axial_attention(
         geometry, bias = (num_heads, axis, mask.is_causal), None if bias is None else exact(bias)
         if not torch.is_grad_enabled():
             return _forward(bias, geometry, mask.lengths, weight_mask, projected)[0]
-        result: Tensor = _AxialAttention.apply(bias, geometry, mask.lengths, weight_mask, *projected)
-        return result
+        return _AxialAttention.apply(bias, geometry, mask.lengths, weight_mask, *projected)
     if bias is not None:
         projected = [first + bias.to(first.dtype)]
     # Each [B, *places, nE] -> n of [B, kept axes, H, L, D].

@@ -51,8 +51,7 @@ def gated_kv(
         bias = exact(gate_bias.flatten())
         if not torch.is_grad_enabled():
             return _forward(evenly_spaced(hidden), bias, fusion, [part.contiguous() for part in lexical])
-        result: Tensor = _GatedKV.apply(hidden, bias, fusion, *lexical)
-        return result
+        return _GatedKV.apply(hidden, bias, fusion, *lexical)
     lexical_half, hidden_half = sum(lexical[1:], start=lexical[0]), hidden
     if fusion:
         lexical_half, hidden_half = (lexical_half + hidden).chunk(2, dim=-1)

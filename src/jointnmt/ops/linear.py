@@ -43,8 +43,7 @@ def linear(
     own = uses_kernels(x, *weight.shape) and (torch.is_grad_enabled() or _packs_weights(x, weight))
     if not own or x.shape[-1] != weight.shape[1] or (bias is not None and len(bias) != len(weight)):
         return functional.linear(x, weight, bias)
-    result: Tensor = _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
-    return result
+    return _Linear.apply(x, weight, None if bias is None else exact(bias), *source)
 
 
 def linear_update(x: Float[Tensor, "B *places E"], layer: nn.Module) -> Biased:
@@ -88,8 +87,7 @@ def mlp_update(
 
 def apply_linear(layer: nn.Module, x: Float[Tensor, "*places E"] | Normed) -> Float[Tensor, "*places F"]:
     """`layer(x)`, or `layer(x.value)` for a layer that does not accept a `Normed`."""
-    result: Tensor = layer(x.value if isinstance(x, Normed) and not takes_normed(layer) else x)
-    return result
+    return layer(x.value if isinstance(x, Normed) and not takes_normed(layer) else x)
 
 
 def _value_and_source(x: Tensor | Normed, weight: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -77,8 +77,7 @@ def dropout_add(
     bias = exact(update.bias)
     if not torch.is_grad_enabled():
         return _forward(x, update.value, bias, mask, None, None, keeps_statistics=False)[0]
-    total: Tensor = _DropoutAdd.apply(x, update.value, bias, mask)
-    return total
+    return _DropoutAdd.apply(x, update.value, bias, mask)
 
 
 def add_norm(

@@ -39,8 +39,7 @@ def attention_pool(
             lengths = lengths.to(torch.int32).contiguous()
         if not torch.is_grad_enabled():
             return _pooled(x.contiguous(), scores.contiguous(), lengths)
-        result: Tensor = _AttentionPool.apply(x, scores, lengths)
-        return result
+        return _AttentionPool.apply(x, scores, lengths)
     with no_autocast(x):
         weights = scores.masked_fill(~mask[:, :, None, None], -torch.inf).softmax(dim=1)
         if attn_weights is not None:

@@ -83,8 +83,7 @@ def divergence(
     """
     fits = first.shape == second.shape and weights.shape == (len(first),) and weights.dtype == torch.float32
     if first.ndim == 2 and fits and uses_kernels(first, beside=[second]):
-        total: Tensor = _Divergence.apply(first, second, weights)
-        return total
+        return _Divergence.apply(first, second, weights)
     p, q = (logits.log_softmax(-1, dtype=torch.float32) for logits in (first, second))
     return ((p.exp() - q.exp()) * (p - q)).sum(-1).dot(weights) / 2
 

@@ -208,7 +208,7 @@ def _model(family: PlannedFamily, size: ModelSize) -> dict[str, Any]:
         "reformer-base": {"num_layers": size.layers + 1, "ffn_dim": 16 * round(grid_ffn / 16)},
         "reformer-fast": {"prenet_layers": size.layers, "num_layers": max(1, size.layers - 1)},
     }
-    return merged(shared, stacks[family])  # type: ignore[no-any-return]
+    return merged(shared, stacks[family])
 
 
 def _batches(size: ModelSize, machine: Machine, longest: int, family: PlannedFamily) -> dict[str, int]:

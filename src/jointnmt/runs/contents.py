@@ -17,8 +17,7 @@ def position_of(values: Mapping[str, Any]) -> Mapping[str, int]:
     Raises:
         KeyError: for weights alone.
     """
-    position: Mapping[str, int] = values["trainer"]["position"]
-    return position
+    return values["trainer"]["position"]
 
 
 def steps_of(values: Mapping[str, Any]) -> list[int]:

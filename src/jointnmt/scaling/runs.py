@@ -148,7 +148,7 @@ def trained_outcomes(
 
 
 def trained_outcome(
-    name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None], precision: str = "auto"
+    name: str, experiment: Experiment, out: Path, train: Callable[[Experiment, Path], None], precision: str
 ) -> RunOutcome:
     """The outcome of the run `out/name`: read from `out/name.json` if it is finished, else trained or resumed.
 

@@ -36,8 +36,7 @@ class MajorityLanguage(NamedTuple):
 
 def ranked(text: str) -> list[tuple[str, float]]:
     """All identifiable languages with their probabilities, likeliest first."""
-    found: list[tuple[str, float]] = _identifier().rank(text)
-    return found
+    return _identifier().rank(text)
 
 
 def language_of(text: str) -> tuple[str, float] | None:

@@ -58,8 +58,7 @@ class Pretrained:
         """
         from jointnmt.hub import load_pretrained
 
-        found: Self = load_pretrained(pretrained_model_name_or_path, cls.load, options)
-        return found
+        return load_pretrained(pretrained_model_name_or_path, cls.load, options)
 
     def save_pretrained(
         self,

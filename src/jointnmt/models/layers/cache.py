@@ -221,4 +221,4 @@ def _mapped(function: Callable[[Tensor], Tensor], constants: Constants) -> Const
     """The same nested tuples, with `function` applied to each tensor."""
     parts = [function(each) if isinstance(each, Tensor) else _mapped(function, each) for each in constants]
     make = getattr(constants, "_make", type(constants))  # for named tuples
-    return make(parts)  # type: ignore[no-any-return]
+    return make(parts)

@@ -49,8 +49,7 @@ class Shortcut(nn.Module):
 
     def project(self, embedded: Float[Tensor, "*places E"]) -> Float[Tensor, "*places F"]:
         """Projection of the lexical input, or of a summand of it, to `hidden_size` features."""
-        projected: Tensor = self.lexical(embedded)
-        return projected
+        return self.lexical(embedded)
 
     def forward(
         self,

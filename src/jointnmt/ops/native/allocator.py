@@ -101,7 +101,7 @@ class CachingAllocator:
             for lease in reversed(list(self._returned)):  # the last one may still be in the cache
                 if size <= lease.block.size < size + SMALLEST:
                     self._returned.remove(lease)
-                    return lease.block  # type: ignore[no-any-return]
+                    return lease.block
             self._sort_in()
             at = bisect_left(self._free, (size, 0, 0), key=lambda block: block.rank)
             block = self._free.pop(at) if at < len(self._free) else self._new_arena(size)

@@ -70,7 +70,7 @@ class PackedLinear(nn.Module):
     def mlp(self, x: Float[Tensor, "*places E"], output: Self) -> Float[Tensor, "*places G"]:
         """The feed-forward block `max(0, x W1 + b1) W2 + b2`, where `output` has W2 and b2; raises as `forward`."""
         if output.out_features % LANES or output.in_features != self.out_features:
-            return output(self(x).relu())  # type: ignore[no-any-return]
+            return output(self(x).relu())
         rows, x, bias, output_bias = self._rows_of(x), x.contiguous(), exact(self.bias), exact(output.bias)
         result = empty(x, *x.shape[:-1], output.out_features)
         weights = self.packed(bias), output.packed(output_bias)
@@ -171,7 +171,7 @@ class Int8Linear(PackedLinear):
         x = to_autocast_dtype(x)
         if uses_kernels(x, *self.weight.shape, output.out_features) and has_int8_gemm():
             return super().mlp(x, output)
-        return output(self(x).relu())  # type: ignore[no-any-return]
+        return output(self(x).relu())
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         x = to_autocast_dtype(x)
