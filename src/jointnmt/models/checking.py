@@ -118,16 +118,16 @@ class _Check:
                 return
 
     def _attention(self, logits: Tensor) -> Iterator[str]:
-        maps = AttentionMaps()
-        if not _close(_real(self.model(self.source, self.target, maps)), _real(logits)):
+        attn_weights = AttentionMaps()
+        if not _close(_real(self.model(self.source, self.target, attn_weights)), _real(logits)):
             yield "`forward` returns other logits if attention weights are wanted"
-        if maps.alignment is None:
+        if attn_weights.alignment is None:
             return
         shape = (*self.target.shape, self.source.shape[1])
-        if tuple(maps.alignment.shape) != shape:
-            yield f"the alignment is {list(maps.alignment.shape)} instead of {list(shape)}"
+        if tuple(attn_weights.alignment.shape) != shape:
+            yield f"the alignment is {list(attn_weights.alignment.shape)} instead of {list(shape)}"
             return
-        shares = torch.where(self.source[:, None] != pad_id, maps.alignment, 0)
+        shares = torch.where(self.source[:, None] != pad_id, attn_weights.alignment, 0)
         sums = _real(shares).sum(-1)
         if not _close(sums, torch.ones_like(sums)) or bool((_real(shares) < 0).any()):
             yield "the alignment does not sum to 1 over the real source tokens"

@@ -41,9 +41,6 @@ OTHER_OPTIMIZERS = ExtensionPoint("jointnmt.optimizers", "optimiser")
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {}
 """Optimisers that a script has added, by name."""
 
-IN_STATE = "optimizer."
-"""Prefix of the names of an own optimiser's tensors in a state of a training."""
-
 Whole = Callable[[Tensor], Tensor]
 """Gathers a tensor that is divided over the processes."""
 
@@ -139,7 +136,7 @@ def state_of_optimizer(
     """
     tensors: dict[str, Tensor] = {}
     if isinstance(config, OptimizerConfig):
-        packed = _packed(config, optimizer.state_dict(), IN_STATE.rstrip("."), tensors)
+        packed = _packed(config, optimizer.state_dict(), "optimizer", tensors)
         return tensors, {"optimizer": packed}
     count = 0.0
     for name, parameter in model.named_parameters():
