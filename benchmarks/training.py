@@ -44,10 +44,7 @@ class RandomStore:
 
     def _ids(self, index: int, side: int) -> list[int]:
         generator = np.random.default_rng([index, side])
-        pieces: list[int] = generator.integers(
-            len(SPECIAL_PIECES), self._vocabulary, self.lengths[side][index] - 1
-        ).tolist()
-        return pieces
+        return generator.integers(len(SPECIAL_PIECES), self._vocabulary, self.lengths[side][index] - 1).tolist()
 
     def origin(self, index: int) -> str:
         """Name of a pair in messages."""

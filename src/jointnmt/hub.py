@@ -135,7 +135,7 @@ class HubFolder(
             pipeline_tag=info.model_card_data.pipeline_tag,
             tags=[*(info.model_card_data.tags or ()), experiment.model.family],
         )
-        card: ModelCard = ModelCard.from_template(
+        return ModelCard.from_template(
             card_data,
             template_str=info.model_card_template,
             **facts_of_experiment(experiment),
@@ -153,7 +153,6 @@ class HubFolder(
             repo_id=repo_id,
             folder=folder,
         )
-        return card
 
     def _save_pretrained(self, save_directory: Path) -> None:
         run, experiment = self._run, self.translator.experiment

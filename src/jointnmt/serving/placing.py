@@ -169,8 +169,7 @@ def _shares(
     begins, ends = places[np.array(words).T][:, :, None]
     firsts, lasts = np.array(pieces).reshape(-1, 2).T
     overlaps = np.minimum(ends, lasts) - np.maximum(begins, firsts)
-    found: Float[np.ndarray, "W P"] = np.maximum(overlaps, 0.0) / np.maximum(lasts - firsts, 1e-9)
-    return found
+    return np.maximum(overlaps, 0.0) / np.maximum(lasts - firsts, 1e-9)
 
 
 def _elements(sentence: Marked) -> list[Stack]:

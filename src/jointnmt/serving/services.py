@@ -99,8 +99,7 @@ class Services:
 
 def _gone(request: Request) -> asyncio.Future[None]:
     """A future that is done once the client's connection is lost; never done under a server without that extension."""
-    found: asyncio.Future[None] | None = request.scope.get("extensions", {}).get(CLIENT_GONE)
-    return found or asyncio.get_running_loop().create_future()
+    return request.scope.get("extensions", {}).get(CLIENT_GONE) or asyncio.get_running_loop().create_future()
 
 
 def services(request: Request) -> Services:

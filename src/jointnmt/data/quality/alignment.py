@@ -121,8 +121,7 @@ def _learnt(x: Floats, y: Floats) -> tuple[Floats, Floats, float]:
 def _scaled(values: Floats) -> Floats:
     """Features with mean 0 and deviation 1; constant ones are 0."""
     deviation = values.std(axis=0)
-    scaled: Floats = (values - values.mean(axis=0)) / np.where(deviation > 1e-6, deviation, np.inf)
-    return scaled
+    return (values - values.mean(axis=0)) / np.where(deviation > 1e-6, deviation, np.inf)
 
 
 def _blocks(x: Floats, y: Floats) -> list[ShiftedBlock]:

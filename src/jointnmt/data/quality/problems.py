@@ -131,8 +131,7 @@ def odd_ratios(lengths: npt.NDArray[np.integer], usable: npt.NDArray[np.bool_]) 
     logs = np.log(lengths[:, 1] + SMOOTHING) - np.log(lengths[:, 0] + SMOOTHING)
     if not usable.any():
         return np.zeros(len(logs), bool)
-    found: npt.NDArray[np.bool_] = usable & (np.abs(logs - np.median(logs[usable])) > np.log(MOST_RATIO))
-    return found
+    return usable & (np.abs(logs - np.median(logs[usable])) > np.log(MOST_RATIO))
 
 
 def comparable(text: str) -> str:
