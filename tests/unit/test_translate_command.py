@@ -270,6 +270,25 @@ def test_a_file_that_is_read_is_not_written_over(invoke: Invoke, tmp_path: Path,
     assert source.read_text() == "und\n" and target.is_symlink() is not bool(unfinished)
 
 
+@pytest.mark.parametrize("command", ["translate", "score", "align"])
+@pytest.mark.parametrize("file", ["model.safetensors", "experiment.yaml", "segmentation/source.json"])
+def test_a_file_of_a_model_is_not_written_over(invoke: Invoke, tmp_path: Path, command: str, file: str) -> None:
+    text = tmp_path / "de"
+    text.write_text("und\n")
+    run = write_run(tmp_path / "other")
+    content = (run / file).read_bytes()
+    read = ["--input", text] if command == "translate" else ["--source", text, "--target", text]
+    result = invoke(command, *read, "--out", run / file)
+    assert result.exit_code == 2 and "belongs to the run" in " ".join(result.stderr.split())
+    assert (run / file).read_bytes() == content
+
+
+@pytest.mark.parametrize("folder", [".", "..", "/"])
+def test_a_folder_without_a_name_is_refused_as_output(invoke: Invoke, folder: str) -> None:
+    result = invoke("translate", "und", "--out", folder)
+    assert result.exit_code == 2 and "is a folder" in " ".join(result.stderr.split())
+
+
 def test_a_link_leads_to_the_file_that_is_written(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "en").symlink_to(tmp_path / "disk" / "english")

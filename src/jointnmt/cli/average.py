@@ -39,11 +39,7 @@ def average(
 
     if sum(choice is not None for choice in (best, last, checkpoints or None)) != 1:
         raise ConfigurationError("Give one of --best, --last and --checkpoint.")
-    check_output(out, checkpoints or ())
-    if RunDirectory(run).owns(out):
-        raise ConfigurationError(
-            f"--out {out}: belongs to the training. Name another file, such as {run}/model.safetensors."
-        )
+    check_output(out, checkpoints or (), is_model=True)
     if out.is_file() and out.suffix != ".safetensors":
         raise ConfigurationError(f"--out {out}: exists, and is not a file of weights. Name another one, *.safetensors.")
     paths = choose_checkpoints(run, best, last, checkpoints)

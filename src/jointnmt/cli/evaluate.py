@@ -24,7 +24,6 @@ from jointnmt.data.lines import text_lines
 from jointnmt.errors import ConfigurationError
 from jointnmt.evaluation.scores import ALL_METRICS, METRICS
 from jointnmt.files import write_text
-from jointnmt.runs.directory import RunDirectory
 from jointnmt.runs.members import members_of
 from jointnmt.testset.eval_set import EvalSet
 from jointnmt.testset.systems import (
@@ -200,7 +199,7 @@ def evaluate(
     options, named = metrics.checked(), given.by_name()
     _check_runs(named)
     _check_lengths(given, sum(len(parts) for _, parts in named), by_length, length_edges)
-    _check_output(sentences, named, [*reference, given.source])
+    check_output(sentences, [*reference, given.source, *(part.path for _, parts in named for part in parts)])
     eval_set = _eval_set(given.source, reference)
     systems = _measured(named, eval_set, LoadOptions(device, precision, batch_cells))
     evaluation = evaluate_systems(systems, eval_set, options)
@@ -216,20 +215,6 @@ def evaluate(
     show_evaluation(stdout(), evaluation, show)
     for table in length_tables(lengths):
         stdout().print(table)
-
-
-def _check_output(
-    path: Path | None, systems: Sequence[tuple[str, Sequence[Given]]], texts: Sequence[Path | None]
-) -> None:
-    """Refuse to write over an input, or a file of a run."""
-    parts = [part for _, members in systems for part in members]
-    check_output(path, [*texts, *(part.path for part in parts)])
-    if path is None:
-        return
-    for run in (run for part in parts for each in (part.path, part.made_by) if each for run in members_of(each)):
-        files = RunDirectory(run)
-        if files.path.is_dir() and (files.owns(path) or path.resolve() == files.model.resolve()):
-            raise ConfigurationError(f"--sentences {path}: belongs to the run {run}. Name another file.")
 
 
 def _cell(value: float | str) -> str:

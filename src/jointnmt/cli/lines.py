@@ -91,32 +91,48 @@ def named_at_the_end(path: Path, unfinished: Path, advice: str = "") -> Iterator
     unfinished.replace(_linked(path))
 
 
-def check_output(path: Path | None, read: Sequence[Path | None] = ()) -> None:
+def check_output(path: Path | None, read: Sequence[Path | None] = (), is_model: bool = False) -> None:
     """Check before the work that its result can be written.
 
     Args:
         path: the file; None: standard output.
         read: the inputs, which must not be overwritten.
+        is_model: whether the result is weights, which may replace those of a run.
 
     Raises:
-        ConfigurationError: if it is a folder, its folder does not exist, it is one of the inputs, or it is named - or
-            has the name of a compressed file.
+        ConfigurationError: if it is a folder, its folder does not exist, it is one of the inputs or belongs to a run,
+            or it is named - or has the name of a compressed file.
     """
     if path is None:
         return
     if str(path) == "-":
         raise ConfigurationError("- names no file: leave it out to write to standard output, or give ./- for a file.")
+    if path.is_dir():
+        raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
     for written in (path, part_of(path), facts_of_part(path)):
         if written.is_file() and any(each is not None and each.is_file() and each.samefile(written) for each in read):
             raise ConfigurationError(
                 f"{written}: is an input, and the result would overwrite it. Name another file for {path}."
             )
-    if path.is_dir():
-        raise ConfigurationError(f"{path}: is a folder, and the result is one file. Name the file.")
+    _check_is_of_no_run(path, is_model)
     if compression_of(path):
         raise ConfigurationError(f"{path}: results are not compressed. Name {plain_name(path)}, and compress it after.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"{path}: there is no folder {path.parent} to write to. Create it first.")
+
+
+def _check_is_of_no_run(path: Path, is_model: bool) -> None:
+    """Refuse to write over a file of a run.
+
+    Raises:
+        ConfigurationError: naming the run.
+    """
+    from jointnmt.runs.directory import RunDirectory
+
+    for run in (RunDirectory(folder) for folder in path.resolve().parents[:2]):  # a file is in it, or in its folders
+        is_weights = path.resolve() == run.model.resolve()
+        if run.experiment.is_file() and (run.owns(path) or (is_weights and not is_model)):
+            raise ConfigurationError(f"{path}: belongs to the run {run.path}. Name another file.")
 
 
 def check_parallel(source: Path, target: Path) -> None:
