@@ -29,6 +29,7 @@ MAX_NUMBER = 60
 MAX_MESSAGE = 400
 """Most characters quoted in an error message."""
 
+_MERGE = "tag:yaml.org,2002:merge"
 _PLAIN = tuple(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 
 
@@ -143,6 +144,9 @@ class _Loader(yaml.SafeLoader):
         """The mapping of a node."""
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                what = "merge keys (<<) are not read: write the keys out, or extend a recipe that has them"
+                raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
             key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
             if not isinstance(key, Hashable):
                 continue  # an error in the call below

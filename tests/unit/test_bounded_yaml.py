@@ -46,6 +46,7 @@ HOSTILE = {
     "half a surrogate": ('"\\ud800"', "no text"),
     "NUL in a string": ('"a\\0b"', "no text"),
     "a long key twice": (f"{'k' * 900}: 1\n{'k' * 900}: 2", "is given twice"),
+    "merge keys": ("a: &a {b: 1}\nc: {<<: *a}", "merge keys .* are not read"),
     "a long alias": (f"*{'x' * 100_000}", "found undefined alias"),
 }
 
