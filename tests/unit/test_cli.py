@@ -409,6 +409,22 @@ sys.stdout.write(" ".join(wanted - of_torch))
     assert not {name for name in looked_for if not name.startswith("_")} - sys.stdlib_module_names - NEEDED_FOR_A_LINE
 
 
+@pytest.mark.slow
+def test_a_wrong_file_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "mine.tsv").touch()
+    code = f"""
+import sys
+from jointnmt.cli.main import app
+try:
+    app(["init", {str(tmp_path / "new")!r}, "--from", {str(tmp_path / "mine.tsv")!r}])
+finally:
+    sys.stdout.write(" ".join(sys.modules.keys() & {{"torch", "lightning_fabric"}}))
+"""
+    result = python("-c", code)
+    assert (result.returncode, result.stdout) == (3, ""), result.stderr
+    assert "mine.tsv: is empty" in result.stderr
+
+
 def test_a_text_of_several_lines_is_no_sentence(invoke: Invoke, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     for text, problem in (("der Hund\ndie Katze", "several lines"), ("der\0Hund", "NUL byte")):

@@ -742,6 +742,8 @@ def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--overwrite"):
         check_folder(tmp_path)
     check_folder(tmp_path, overwrite=True)
+    with pytest.raises(ConfigurationError, match="mine: is not a folder"):
+        check_folder(tmp_path / "mine" / "new")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import logging
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -70,44 +71,47 @@ def init(
     taken as such), `removed.tsv` (what was left out, and why) and `recipe.yaml`. FILES are not changed.
     """
     with extra("data", "train"):  # so that one error names both
-        import lightning_fabric  # noqa: F401
         import py3langid  # noqa: F401
+
+        if find_spec("lightning_fabric") is None:  # its import, and torch's, take longer than reading the text
+            raise ModuleNotFoundError(name="lightning_fabric")
 
     from jointnmt.data.quality.clean import check_folder
     from jointnmt.data.quality.report import quality_report
-    from jointnmt.evaluation.scores import corpus_metrics
-    from jointnmt.planning.project import write_project
 
     if not files:
         raise ConfigurationError(f"--from is missing: name your text, as in `jointnmt init {directory} --from my.tsv`.")
-    approach = _approach(family, longer, start_from)
     check_folder(directory, overwrite)
+    if start_from is not None:
+        _check_start(start_from, family, longer)
     checked, languages = read_texts([*files, *(more or [])], source, target, columns, encoding)
     if encoding is None:
         _check_encodings(checked)
     codes = _agreed(languages)
+
+    from jointnmt.evaluation.scores import corpus_metrics
+    from jointnmt.planning.approaches import FineTuning, FromScratch
+    from jointnmt.planning.project import write_project
+
     corpus_metrics(codes[1], ["bleu"])  # a missing tokeniser is an error now, not in the training
     typer.echo(quality_report(checked, languages).render())
+    approach: Approach = FineTuning(start_from) if start_from else FromScratch(family or "transformer", longer)
     project = write_project(checked, directory, codes, approach, seed)
     for line in _summary(project, start_from, longer):
         typer.echo(line)
 
 
-def _approach(family: "PlannedFamily | None", longer: bool, start: Path | None) -> "Approach":
-    """Training from scratch or, if there is a model to start from, fine-tuning."""
-    from jointnmt.planning.approaches import FineTuning, FromScratch
+def _check_start(start: Path, family: "PlannedFamily | None", longer: bool) -> None:
+    """Check that there is a model to start from, and that nothing is asked for that its own settings decide."""
+    from jointnmt.planning.approaches import FineTuning
 
-    if start is None:
-        return FromScratch(family or "transformer", longer)
     if family is not None:
         raise ConfigurationError("--family is for a new model: the model of --start-from has its own family.")
     if longer:
         raise ConfigurationError(
             "--longer is for a new model: fine-tuning has a length of its own (training.max_epochs)."
         )
-    approach = FineTuning(start)
-    approach.check()
-    return approach
+    FineTuning(start).check()
 
 
 def _check_encodings(checked: "Sequence[CheckedText]") -> None:

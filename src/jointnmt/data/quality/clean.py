@@ -27,8 +27,9 @@ def check_folder(directory: Path, overwrite: bool = False) -> None:
     Raises:
         ConfigurationError: if it is not.
     """
-    if directory.exists() and not directory.is_dir():
-        raise ConfigurationError(f"{directory}: is not a folder. Choose another name.")
+    nearest = next(each for each in (directory, *directory.parents) if each.exists())
+    if not nearest.is_dir():
+        raise ConfigurationError(f"{nearest}: is not a folder. Choose another name.")
     there = (path for path in directory.iterdir() if not path.name.startswith(UNFINISHED)) if directory.is_dir() else ()
     if not overwrite and any(there):
         raise ConfigurationError(f"{directory}: is not empty. Choose another folder, or add --overwrite.")
