@@ -522,8 +522,9 @@ def test_a_device_that_is_not_there_is_a_configuration_error(run: Path) -> None:
     for place in ("nonsense", "meta"):
         with pytest.raises(ConfigurationError, match=f"'{place}'"):
             Translator.load(run, device=place)
-    with pytest.raises(ConfigurationError, match="'nonsense'"):
-        Translator.load(run, device="nonsense")
+    with pytest.raises(ConfigurationError, match="'xla'") as caught:
+        Translator.load(run, device="xla")
+    assert len(str(caught.value)) < 200  # PyTorch names all that it can compute on
     if not torch.cuda.is_available():
         with pytest.raises(ConfigurationError, match="'cuda'"):
             Translator.load(run, device="cuda")

@@ -138,6 +138,7 @@ def choose_device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         why = "PyTorch has none of this name" if why.startswith("Expected one of") else why  # PyTorch lists two dozen
+        why = "this PyTorch cannot compute on it" if isinstance(error, NotImplementedError) else why  # lists them, too
         raise ConfigurationError(
             f"The device {device!r} cannot be used here ({why}). Choose auto, cpu, or cuda where there is a GPU."
         ) from error
