@@ -127,6 +127,8 @@ def test_candidates_say_what_search_found(translator: Translator) -> None:
         translator.translate_stream(LINES, options(num_best=4))  # before the first is requested
     with pytest.raises(ConfigurationError, match="num_best is 0"):
         options(num_best=0)
+    with pytest.raises(ConfigurationError, match="must be at most 1000000"):
+        options(num_best=10**20)
     with pytest.raises(ConfigurationError, match="split is 'cut', but must be one of never, long, always"):
         options(split="cut")
     with pytest.raises(ConfigurationError, match="seed is -1"):
@@ -371,6 +373,17 @@ def test_translations_ended_by_the_limit_are_reported(translator: Translator, ca
 def test_a_batch_has_a_cell_at_least(translator: Translator, cells: int) -> None:
     with pytest.raises(ConfigurationError, match=f"max_cells is {cells}, but must be from 1 to"):
         Translator(translator.trained, translator.segmentation, translator.experiment, max_cells=cells)
+
+
+@pytest.mark.parametrize("cells", [1.5, "10", True])
+def test_cells_are_counted_by_an_integer(translator: Translator, cells: Any) -> None:
+    with pytest.raises(TypeError, match=f"max_cells is {cells!r}, but must be an integer"):
+        Translator(translator.trained, translator.segmentation, translator.experiment, max_cells=cells)
+
+
+def test_alternatives_are_not_fewer_than_none(translator: Translator) -> None:
+    with pytest.raises(ConfigurationError, match="alternatives is -1"):
+        translator.score_stream(["die Katze"], ["the cat"], alternatives=-1)
 
 
 def test_mostly_empty_translations_are_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import get_args
 
@@ -77,6 +78,8 @@ class Inference:
         """The trained weights, which are saved and analysed."""
         self.members = tuple(members)
         is_grid = any(each.model.is_grid for each in self.experiments)
+        if isinstance(max_cells, bool) or not isinstance(max_cells, Integral | None):
+            raise TypeError(f"max_cells is {max_cells!r}, but must be an integer.")
         if max_cells is not None and not 1 <= max_cells <= MOST_CELLS:
             raise ConfigurationError(f"max_cells is {max_cells}, but must be from 1 to {MOST_CELLS}.")
         self.max_cells = max_cells or default_cells(self.device.type, is_grid)

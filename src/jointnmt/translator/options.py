@@ -16,6 +16,9 @@ from jointnmt.translator.precision import PrecisionChoice
 
 Split = Literal["never", "long", "always"]
 OnInvalid = Literal["error", "skip"]
+MOST_BEST = 1_000_000
+"""Most translations, or samples, of a line."""
+
 _KINDS = {"split": get_args(Split), "on_invalid": get_args(OnInvalid)}
 _TYPES: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("num_best", "seed", "window"), (Integral, "an integer")),
@@ -74,6 +77,8 @@ class TranslationOptions:
         for name in ("num_best", "window"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        if self.num_best > MOST_BEST:
+            raise ConfigurationError(f"num_best is {self.num_best}, but must be at most {MOST_BEST}.")
         if self.seed < 0:
             raise ConfigurationError(f"seed is {self.seed}, but must not be negative.")
         for name, kinds in _KINDS.items():

@@ -230,10 +230,13 @@ class Translator(Inference, Pretrained):
             done: number of pairs that are already scored, as in `translate_stream`.
 
         Raises:
+            ConfigurationError: if `alternatives` is negative.
             DataError: naming the line, if a source is too long for the model, or empty while its target is not; if the
                 numbers of sources and targets differ; if a piece is not in the vocabulary.
             ModelError: if the model's output is not a number.
         """
+        if alternatives < 0:
+            raise ConfigurationError(f"alternatives is {alternatives}, but must not be negative.")
         return score_stream(self, sources, targets, origin, pieces, alternatives, done)
 
     def score_lines(
