@@ -77,7 +77,7 @@ def test_pairs_that_stand_the_wrong_way_round_are_found(tmp_path: Path, every: i
     assert not (found & ~np.array(turned)).any()
     assert found.sum() > 0.97 * sum(turned)
     assert set(checked.counts()) == {"exchanged"}
-    assert f"the sides of {found.sum()} pairs are exchanged" in " ".join(checked.notes)
+    assert f"pairs with exchanged sides, which are left out: {found.sum()}." in " ".join(checked.notes)
 
 
 def test_a_clean_copy_has_the_good_pairs_and_an_account_of_the_others(tmp_path: Path) -> None:

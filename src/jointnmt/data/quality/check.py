@@ -201,8 +201,8 @@ def _checked(text: GivenText, columns: _Columns) -> CheckedText:
         raise DataError(f"{text.name}: contains no pair.")
     if exchanged := int((found.problems == NUMBERS["exchanged"]).sum()):
         found.notes.append(
-            f"{text.name}: the sides of {exchanged:,} pairs are exchanged, and the pairs are left out. To keep them, "
-            "exchange their sides, or put them into a separate file"
+            f"{text.name}: pairs with exchanged sides, which are left out: {exchanged:,}. To keep them, exchange their "
+            "sides, or put them into a separate file"
         )
     foreign = int((found.problems == NUMBERS["language"]).sum())
     if foreign > MOST_FOREIGN * len(found):

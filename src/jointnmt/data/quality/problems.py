@@ -14,7 +14,7 @@ from jointnmt.data.quality.texts import GivenPair
 from jointnmt.text.invisible import is_blank
 
 PROBLEMS = {
-    "unreadable": "lines without a readable pair: wrong encoding, NUL bytes, not JSON, a key or a side is missing",
+    "unreadable": "lines without a readable pair: wrong encoding, control characters, not JSON, a missing key or side",
     "columns": "lines with another number of columns than the others",
     "no-counterpart": "lines at the end of one file that are missing in the other",
     "untranslated": "units of a document that are marked as untranslated",

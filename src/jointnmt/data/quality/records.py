@@ -52,7 +52,7 @@ class PairFields:
     def _cells(self, content: str) -> tuple[str, str, str, str]:
         cells = content.split("\t")
         if len(cells) != self.columns:
-            return _no_pair(content, "columns", f"{len(cells)} columns instead of {self.columns}")
+            return _no_pair(content, "columns", f"columns: {len(cells)} instead of {self.columns}")
         source, target = (cells[int(number)] for number in self.fields)
         return source, target, "", ""
 
