@@ -361,7 +361,7 @@ def test_average_chooses_the_best_or_the_latest(directory: TrainingDirectory) ->
     assert choose_checkpoints(directory.path, best=1) == [directory.scored(4)]
     assert choose_checkpoints(directory.path, best=2) == [directory.scored(4), directory.scored(1)]
     assert choose_checkpoints(directory.path, last=2) == [directory.scored(3), directory.scored(4)]
-    with pytest.raises(ModelError, match="keeps only 2 such checkpoints, not 3"):
+    with pytest.raises(ModelError, match="has fewer such checkpoints than 3: 2"):
         choose_checkpoints(directory.path, best=3)
     assert choose_checkpoints(directory.path, given=[directory.states.last]) == [directory.states.last]
     with pytest.raises(ModelError, match="there is no run here"):

@@ -110,7 +110,7 @@ def choose_checkpoints(
     wanted = best or last or 0
     if len(paths) < wanted:
         raise ModelError(
-            f"{run}: keeps only {len(paths)} such checkpoints, not {wanted}. Ask for fewer; training.keep_best and "
+            f"{run}: has fewer such checkpoints than {wanted}: {len(paths)}. Ask for no more; training.keep_best and "
             "training.keep_last set how many a training keeps."
         )
     return paths
