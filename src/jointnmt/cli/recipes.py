@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-NameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this recipe's file.")]
+NameArgument = Annotated[str | None, typer.Argument(metavar="NAME", help="Print this recipe's file.")]
 WholeOption = Annotated[bool, typer.Option("--whole", help="With NAME: print it together with what it extends.")]
 
 
