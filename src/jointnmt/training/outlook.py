@@ -94,7 +94,7 @@ class Outlook:
             epochs = updates / max(self.epoch_updates, 1)
             yield (
                 f"the learning rate warms up for {warmup:,} updates, but {updates:,} are planned in all "
-                f"({epochs:.1f} epochs of {self.epoch_updates:,}). Set training.schedule.warmup_steps to "
+                f"({epochs:.1f} epochs of {self.epoch_updates:,} each). Set training.schedule.warmup_steps to "
                 f"{shorter:,}, a tenth, or train for longer"
             )
         every = self.experiment.validation.every_updates
