@@ -148,11 +148,9 @@ def test_a_container_has_the_memory_that_it_may_use(
     assert whole and whole > 2 and speed.machine().memory == (memory or whole)
 
 
-def test_a_gpu_that_would_emulate_bfloat16_is_measured_in_float32(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+@pytest.fixture
+def faked_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measurement of speed that computes nothing, on what seems to be a GPU."""
     fakes = {
         "launch_fabric": lambda *_: SimpleNamespace(device=torch.device("cuda")),
         "measure_rates": lambda trainers, seconds: dict.fromkeys(trainers, 1.0),
@@ -160,5 +158,32 @@ def test_a_gpu_that_would_emulate_bfloat16_is_measured_in_float32(
     }
     for name in ("build_store", "untrained", "_validation", "keep_freed_memory", "launch_fabric", "measure_rates"):
         monkeypatch.setattr(speed, name, fakes.get(name, lambda *_, **__: 1.0))
+
+
+@pytest.mark.usefixtures("faked_training")
+def test_a_gpu_that_would_emulate_bfloat16_is_measured_in_float32(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     segmentation: Any = None
     assert speed.measure_speed(tiny_experiment(), segmentation, tmp_path).rates.keys() == {"float32"}
+
+
+@pytest.mark.usefixtures("faked_training")
+@pytest.mark.parametrize(("waited", "warned"), [(0.1, 0), (0.4, 1)])
+def test_a_measurement_beside_other_work_is_warned_of(
+    waited: float,
+    warned: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    threads = iter([{"1": 7.0, "2": 8.0}, {"1": 7.0, "2": 8.0 + 10 * waited, "3": 0.2}])
+    monkeypatch.setattr(speed, "seconds_without_core", lambda: next(threads))
+    monkeypatch.setattr(speed, "time", SimpleNamespace(monotonic=iter([100.0, 110.0]).__next__))
+    segmentation: Any = None
+    speed.measure_speed(tiny_experiment(), segmentation, tmp_path)
+    assert [record.getMessage()[:55] for record in caplog.records if record.levelname == "WARNING"] == warned * [
+        "other programs kept the processor busy: for 40% of the "
+    ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import torch
 from jointnmt.data.store import build_store
 from jointnmt.experiment import Experiment
 from jointnmt.ops import adapt_waiting
+from jointnmt.ops.waiting import CROWDED, seconds_without_core
 from jointnmt.planning.sizing import Machine
 from jointnmt.text.segmentation import Segmentation
 from jointnmt.training.devices import launch_fabric
@@ -20,6 +24,8 @@ from jointnmt.training.precision import candidate_precisions, faster_precision
 from jointnmt.training.speed import measure_rates, untrained
 from jointnmt.training.trainer import Trainer
 from jointnmt.training.validation import Validation
+
+logger = logging.getLogger(__name__)
 
 SECONDS = 1.5
 """Seconds of each measurement of a precision."""
@@ -61,7 +67,7 @@ def _memory() -> float | None:
 
 
 def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Path) -> Speed:
-    """Train for some seconds in each precision, and translate some sentences.
+    """Train for some seconds in each precision, and translate some sentences; a warning says if other programs disturb.
 
     Args:
         experiment: the planned experiment, with a sample of the text as its data.
@@ -75,8 +81,25 @@ def measure_speed(experiment: Experiment, segmentation: Segmentation, cache: Pat
     store, fabric = build_store(experiment.data, segmentation, quiet=True), launch_fabric(training)
     precisions = candidate_precisions(fabric.device)
     trainers = {name: untrained(experiment, name, fabric, segmentation, store) for name in precisions}
-    rates = measure_rates(trainers, SECONDS)
-    return Speed(rates, *_validation(experiment, segmentation, trainers[faster_precision(rates)]))
+    with _other_work_noticed():
+        rates = measure_rates(trainers, SECONDS)
+        return Speed(rates, *_validation(experiment, segmentation, trainers[faster_precision(rates)]))
+
+
+@contextmanager
+def _other_work_noticed() -> Iterator[None]:
+    """Context of a measurement; a warning if one of its threads has often waited for a core."""
+    before, began = seconds_without_core(), time.monotonic()
+    yield
+    waited = max((seconds - before.get(thread, 0.0) for thread, seconds in seconds_without_core().items()), default=0.0)
+    share = waited / (time.monotonic() - began)
+    if share > CROWDED:
+        logger.warning(
+            "other programs kept the processor busy: for %.0f%% of the measurement, this one waited. The time is too "
+            "long and the precision perhaps not the fastest. When they have ended, run the same command with "
+            "--overwrite",
+            100 * share,
+        )
 
 
 def _validation(experiment: Experiment, segmentation: Segmentation, trainer: Trainer) -> tuple[float, float]:
