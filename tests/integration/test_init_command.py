@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> No
 
     recipe = folder / "recipe.yaml"
     experiment = Experiment.load(recipe)
+    assert len(experiment.data.train) == 1  # as all pairs have numbers
     updates = experiment.training.max_updates
     assert updates is not None and experiment.training.schedule.warmup_steps < updates / 9
     assert "measured here" in recipe.read_text(encoding="utf-8")
@@ -101,6 +103,31 @@ def test_a_messy_file_becomes_a_translator(invoke: Invoke, tmp_path: Path) -> No
     assert trained.exit_code == 0, trained.output
     translated = invoke("translate", folder / "run", "--input", folder / "data" / "test.de")
     assert translated.exit_code == 0, translated.output
+
+
+def test_the_few_pairs_with_numbers_are_copied_with_others(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = speed.Speed({"float32": 1000.0}, 1.0, 1.0)
+    monkeypatch.setattr("jointnmt.planning.project.measure_speed", lambda *_: found)
+    pairs = PAIRS[:12] + [(re.sub("[0-9]+", "oft", de), re.sub("[0-9]+", "many", en)) for de, en in PAIRS[12:]]
+    (tmp_path / "mine.tsv").write_text("".join(f"{de}\t{en}\n" for de, en in dict.fromkeys(pairs)), encoding="utf-8")
+    begun = invoke("init", tmp_path / "mine", "--from", tmp_path / "mine.tsv", "--source", "de", "--target", "en")
+    assert begun.exit_code == 0, begun.output
+    said = re.search("numbers: training pairs with numbers ([0-9]) times more, with others", begun.output)
+    assert said
+    experiment = Experiment.load(tmp_path / "mine" / "recipe.yaml")
+    assert [experiment.data.place(text).files[0].name for text in experiment.data.train] == ["train.de", "numbers.de"]
+    for code in ("de", "en"):
+        train, copies, valid, test = (
+            (tmp_path / "mine" / "data" / f"{part}.{code}").read_text(encoding="utf-8").splitlines()
+            for part in ("train", "numbers", "valid", "test")
+        )
+        with_numbers = [re.sub(r"\d", "5", line) for line in train if re.search(r"\d", line)]
+        assert [re.sub(r"\d", "5", line) for line in copies] == [
+            each for each in with_numbers for _ in range(int(said[1]))
+        ]
+        assert set(copies).isdisjoint(train + valid + test)
 
 
 @pytest.mark.slow

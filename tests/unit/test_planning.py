@@ -1,6 +1,9 @@
-"""Held-out text, expected values, and the text of the recipe."""
+"""Held-out text, copies with other numbers, expected values, and the text of the recipe."""
 
 from __future__ import annotations
+
+import re
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import yaml
 from jointnmt.experiment import Experiment
 from jointnmt.planning.expectation import MEASURED, expectation, expected_bleu
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
+from jointnmt.planning.numbers import has_numbers, num_copies, with_other_numbers
 from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.recipe import recipe_text
 from jointnmt.planning.sizing import CorpusCounts, Machine, plan
@@ -79,3 +83,41 @@ def test_a_recipe_reads_back_as_the_plan(tmp_path) -> None:  # type: ignore[no-u
     assert experiment.data.root.resolve() == (tmp_path / 'a "folder": #1').resolve()
     comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("#")]
     assert any("bfloat16 3,000" in line for line in comments) and len(comments) > 12
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "suits"),
+    [
+        ("Ich bin 37.", "I am 37.", True),
+        ("3 von 12", "12 and 3", True),
+        ("1.250,5 Euro", "1,250.5 euros", True),
+        ("Ich habe 1 Hund.", "I have 1 dog.", False),
+        ("Ich bin 37.", "I am 73.", False),
+        ("um 8 Uhr", "at eight o'clock", False),
+        ("der 2. Platz", "2nd place", False),
+        ("die 80er", "the 80s", False),
+        ("H2O 5", "H2O 5", False),
+        ("keine", "none", False),
+    ],
+)
+def test_numbers_are_changed_where_others_fit(source: str, target: str, suits: bool) -> None:
+    assert has_numbers(source, target) == suits
+
+
+def test_copies_have_the_same_other_numbers_on_both_sides() -> None:
+    random = Random(1)
+    for _ in range(50):
+        source, target = with_other_numbers("1 von 7: 2019, 08 und 2019", "08, 2019 and 2019: 1 of 7", random)
+        numbers = re.findall("[0-9]+", source)
+        assert [*map(len, numbers)] == [1, 1, 4, 2, 4] and re.sub("[0-9]+", "n", source) == "n von n: n, n und n"
+        assert numbers[0] == "1" and numbers[1] not in "01" and numbers[2] == numbers[4]
+        assert numbers[2][0] != "0" and numbers[3][0] == "0"
+        assert target == f"{numbers[3]}, {numbers[2]} and {numbers[2]}: 1 of {numbers[1]}"
+    assert len({with_other_numbers("2019", "2019", random) for _ in range(50)}) > 40
+
+
+@pytest.mark.parametrize(
+    ("with_numbers", "copies"), [(0, 0), (1, 8), (6, 8), (10, 5), (25, 2), (50, 1), (51, 0), (900, 0)]
+)
+def test_copies_are_a_small_part_of_the_text(with_numbers: int, copies: int) -> None:
+    assert num_copies(with_numbers, 1000) == copies

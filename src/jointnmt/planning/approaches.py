@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol
 
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.errors import ConfigurationError, ModelError
-from jointnmt.planning.holdout import TRAIN
 from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.recipe import recipe_text, tuning_text
 from jointnmt.planning.sizing import CorpusCounts, Machine, PlannedFamily, max_length, plan, size_for
@@ -144,14 +143,14 @@ class FineTuning:
         return tuning_text(name, parts, corpus, start, self.max_length(corpus), seed)
 
 
-def train_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
-    """The pairs of the training text."""
-    return (pair for part, pair in parts.pairs_with_parts(checked) if part == TRAIN)
+def learnt_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
+    """The pairs of the training text, and copies of some with other numbers."""
+    return chain(parts.train_pairs(checked), parts.copied_pairs(checked))
 
 
 def _sides(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[list[str], list[str]]:
     """Sources and targets of the training text, or of a sample of it."""
-    text = list(islice(train_pairs(parts, checked), 0, None, math.ceil(parts.pairs["train"] / MOST_SEGMENTED)))
+    text = list(islice(learnt_pairs(parts, checked), 0, None, math.ceil(parts.pairs["train"] / MOST_SEGMENTED)))
     return [source for source, _ in text], [target for _, target in text]
 
 

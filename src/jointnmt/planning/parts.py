@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from jointnmt.data.quality.check import CheckedText
-from jointnmt.data.quality.clean import check_not_read, new_files
+from jointnmt.data.quality.clean import check_not_read, new_files, write_pairs
 from jointnmt.data.quality.texts import CorpusPart
 from jointnmt.errors import DataError
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
+from jointnmt.planning.numbers import has_numbers, num_copies, with_other_numbers
 
 PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
+COPIES: Literal["numbers"] = "numbers"
+"""Name of the files of training pairs with other numbers."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,11 @@ class CorpusParts:
     """Parts that were given, by the names of their files; the others are held out from the training text."""
     assigned: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
     """Parts of the good pairs of each text."""
+    copies: int = 0
+    """Copies of each training pair with numbers."""
 
-    def paths(self, part: CorpusPart) -> tuple[Path, Path]:
-        """The files of a part, source and target."""
+    def paths(self, part: CorpusPart | Literal["numbers"]) -> tuple[Path, Path]:
+        """The files of a part, or of the copies, source and target."""
         return self.directory / f"{part}.{self.languages[0]}", self.directory / f"{part}.{self.languages[1]}"
 
     def pairs_with_parts(self, checked: Sequence[CheckedText]) -> Iterator[tuple[int, tuple[str, str]]]:
@@ -43,6 +50,25 @@ class CorpusParts:
         for number, text in enumerate(checked):
             for part, pair in zip(self.assigned[number].tolist(), text.good_pairs(), strict=True):
                 yield part, (" ".join(pair.source.split()), " ".join(pair.target.split()))
+
+    def train_pairs(self, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
+        """The pairs of the training text, without copies."""
+        return (pair for part, pair in self.pairs_with_parts(checked) if part == TRAIN)
+
+    def copied_pairs(self, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
+        """Copies of training pairs with other numbers, except those that share a sentence with held-out text."""
+        if not self.copies:
+            return
+        held_out = {
+            (side, each[side]) for part, each in self.pairs_with_parts(checked) if part != TRAIN for side in (0, 1)
+        }
+        for pair in self.train_pairs(checked):
+            if has_numbers(*pair):
+                random = Random("\t".join(pair))
+                for _ in range(self.copies):
+                    copy = with_other_numbers(*pair, random)
+                    if held_out.isdisjoint(enumerate(copy)):
+                        yield copy
 
 
 def divide(
@@ -69,8 +95,9 @@ def divide(
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
     parts = CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given, assigned)
-    check_not_read([path for name in PARTS.values() for path in parts.paths(name)], checked)
-    return parts
+    check_not_read([path for name in (*PARTS.values(), COPIES) for path in parts.paths(name)], checked)
+    with_numbers = sum(has_numbers(*pair) for pair in parts.train_pairs(checked))
+    return replace(parts, copies=num_copies(with_numbers, pairs["train"]))
 
 
 def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
@@ -83,6 +110,8 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
             if part in files:
                 for stream, sentence in zip(files[part], pair, strict=True):
                     stream.write(sentence + "\n")
+    if parts.copies:
+        write_pairs(parts.copied_pairs(checked), parts.paths(COPIES))
     for number, text in enumerate(checked):
         good, left_out = np.flatnonzero(text.good), np.zeros(len(text), bool)
         left_out[good] = parts.assigned[number] == LEFT_OUT

@@ -20,7 +20,7 @@ from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import REMOVED, UNFINISHED, check_not_read, write_pairs, write_removed
 from jointnmt.experiment import Experiment
 from jointnmt.files import publish, write_text
-from jointnmt.planning.approaches import Approach, train_pairs
+from jointnmt.planning.approaches import Approach, learnt_pairs
 from jointnmt.planning.parts import CorpusParts, divide, write_parts
 from jointnmt.planning.sizing import CorpusCounts, Machine
 from jointnmt.planning.speed import Speed, measure_speed
@@ -86,7 +86,7 @@ def write_project(
             100 * corpus.unknown,
         )
     too_long = good - sum(int(text.good.sum()) for text in checked)
-    sample = list(islice(train_pairs(parts, checked), 0, None, math.ceil(corpus.pairs / SAMPLE)))
+    sample = list(islice(learnt_pairs(parts, checked), 0, None, math.ceil(corpus.pairs / SAMPLE)))
     name = directory.resolve().name or "mine"
     with _published_at_the_end(directory) as new:
         unpublished = replace(parts, directory=new / DATA)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jointnmt.bounded_yaml import parse_yaml
-from jointnmt.planning.parts import CorpusParts
+from jointnmt.planning.parts import COPIES, CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
 from jointnmt.shipped import OF_PACKAGE
 
@@ -53,7 +53,7 @@ def _head(name: str, parts: CorpusParts, corpus: CorpusCounts, max_length: int |
         f"  root: {_scalar(parts.directory.name)}",
         f"  source_language: {_scalar(source)}",
         f"  target_language: {_scalar(target)}",
-        f"  train: [{_files(parts, 'train')}]",
+        *_train(parts),
         f"  validation: [{_files(parts, 'valid')}]",
     ]
     if max_length is None:
@@ -63,6 +63,22 @@ def _head(name: str, parts: CorpusParts, corpus: CorpusCounts, max_length: int |
         "  # Training pairs that are longer than what the model takes are left out, and counted.",
         f"  filters: {{max_length: {max_length}}}",
     ]
+
+
+def _train(parts: CorpusParts) -> list[str]:
+    """Lines that name the training text."""
+    if not parts.copies:
+        return [f"  train: [{_files(parts, 'train')}]"]
+    return [
+        f"  # {COPIES}: the pairs with numbers, {times(parts.copies)} each, with others drawn at random: the text has",
+        "  # too few to learn from it that they are copied.",
+        f"  train: [{_files(parts, 'train')}, {_files(parts, COPIES)}]",
+    ]
+
+
+def times(number: int) -> str:
+    """How often, in words."""
+    return "once" if number == 1 else f"{number} times"
 
 
 def _files(parts: CorpusParts, part: str) -> str:
@@ -101,8 +117,8 @@ def _reasons(corpus: CorpusCounts, plan: Plan, machine: Machine) -> dict[str, li
         "segmentation": [
             f"{size.vocabulary:,} pieces for {corpus.words:,} target words: the less text, the fewer pieces, as each",
             f"has to be seen often enough to be learnt; but more than its {corpus.characters:,} different characters.",
-            "One vocabulary for both sides: names are the same in both. Each digit is a piece: else a number such as",
-            "2019 has other pieces than 2024, and rare ones are copied wrongly.",
+            "One vocabulary for both sides: names are the same in both. Each digit is a piece, so that all numbers are",
+            "segmented alike.",
         ],
         "model": [
             "Width and depth by the size of the corpus. Dropout, too: the fewer the sentences, the sooner they are",
