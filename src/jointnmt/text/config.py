@@ -63,8 +63,8 @@ class SegmentationConfig(Config):
     )
     split_digits: bool = Field(
         False,
-        description="each decimal digit is a piece of its own (bpe, unigram), as in SentencePiece: numbers are "
-        "copied digit by digit; exactly undone on output",
+        description="each decimal digit is a piece of its own (bpe, unigram), as in SentencePiece; exactly "
+        "undone on output",
     )
     codes: Path | None = Field(
         None,
