@@ -11,7 +11,7 @@ English, recipes of `jointnmt init`. `docs/own-text.md` has command, seeds and h
 
 
 OF_REFORMER_FAST = (
-    "This holds for the Transformer: Reformer-fast scores lower with so little text, by about 2 BLEU at 10,000 pairs"
+    "This holds for the Transformer: Reformer-fast scores lower with so little text, by 1.5 BLEU at 10,000 pairs"
 )
 OF_FINE_TUNING = (
     "more than without a trained model if there are few pairs, and text like that of the model (docs/little-text.md)"
