@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,3 +122,13 @@ def test_copies_have_the_same_other_numbers_on_both_sides() -> None:
 )
 def test_copies_are_a_small_part_of_the_text(with_numbers: int, copies: int) -> None:
     assert num_copies(with_numbers, 1000) == copies
+
+
+def test_no_copy_is_a_held_out_sentence_but_for_case_and_punctuation(tmp_path: Path) -> None:
+    held_out = [("", f"i am {number}") if number % 2 else (f"ICH BIN {number}!", "") for number in range(2, 9)]
+    pairs = [SimpleNamespace(source=de, target=en) for de, en in [("Ich bin 5.", "I am 5."), *held_out]]
+    checked: Any = [SimpleNamespace(good_pairs=lambda: pairs)]
+    assigned = {0: np.array([TRAIN, *[VALID, TEST] * 3, TEST], np.uint8)}
+    parts = CorpusParts(tmp_path, ("de", "en"), {}, 0, 0, (), assigned, copies=100)
+    copies = list(parts.copied_pairs(checked))
+    assert set(copies) == {("Ich bin 9.", "I am 9.")} and 0 < len(copies) < 50

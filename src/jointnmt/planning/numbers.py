@@ -1,6 +1,6 @@
-"""Copies of training pairs with other numbers, from which a model learns to copy numbers.
+"""Copies of training pairs with other numbers, from which a model can learn to copy numbers.
 
-A small corpus has too few numbers for that, however they are segmented (measured in docs/own-text.md).
+Text with few numbers does not teach that, however they are segmented (docs/own-text.md says what the copies bring).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.clean import check_not_read, new_files, write_pairs
+from jointnmt.data.quality.problems import comparable
 from jointnmt.data.quality.texts import CorpusPart
 from jointnmt.errors import DataError
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
@@ -60,14 +61,17 @@ class CorpusParts:
         if not self.copies:
             return
         held_out = {
-            (side, each[side]) for part, each in self.pairs_with_parts(checked) if part != TRAIN for side in (0, 1)
+            (side, comparable(each[side]))
+            for part, each in self.pairs_with_parts(checked)
+            if part != TRAIN
+            for side in (0, 1)
         }
         for pair in self.train_pairs(checked):
             if has_numbers(*pair):
                 random = Random("\t".join(pair))
                 for _ in range(self.copies):
                     copy = with_other_numbers(*pair, random)
-                    if held_out.isdisjoint(enumerate(copy)):
+                    if held_out.isdisjoint(enumerate(map(comparable, copy))):
                         yield copy
 
 
