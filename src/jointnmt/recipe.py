@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jointnmt.bounded_yaml import shorten
 from jointnmt.config import Settings, merged, override, read_yaml
@@ -192,12 +192,19 @@ def locate(name: str | Path) -> Path:
     return file
 
 
-def describe(name: str) -> str:
-    """Description of a recipe: the first sentence of its comment, after that of the nearest base recipe it extends."""
+class Description(NamedTuple):
+    """What a bundled recipe is: first sentences of comments."""
+
+    corpus: str
+    """That of the nearest base recipe it extends; empty: it extends none."""
+    own: str
+
+
+def describe(name: str) -> Description:
+    """Description of a bundled recipe."""
     path = locate(f"{OF_PACKAGE}{name}")
-    own = _first_sentence(path)
     of_corpus = [_first_sentence(file) for file, _ in _chain(path)[1:] if file.name.startswith("_")]
-    return " ".join([*of_corpus[:1], own])
+    return Description(next(iter(of_corpus), ""), _first_sentence(path))
 
 
 def _first_sentence(path: Path) -> str:

@@ -164,7 +164,10 @@ def test_recipes_are_listed_and_printed(
     caplog.set_level("INFO")
     listed = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["recipes"])
     assert not caplog.records  # none of them is in a list of recipes
-    assert listed.exit_code == 0 and all(name in listed.output for name in names())
+    assert listed.exit_code == 0 and all(f"\n  {name} " in listed.output for name in names())
+    groups = listed.output.strip().split("\n\n")
+    assert groups[0].startswith("To start from\n  demo ") and "\n  small-corpus " in groups[0]
+    assert sum(group.startswith("Tatoeba German-English, short everyday sentences") for group in groups) == 1
     assert "The Transformer baseline." in listed.output
     one = CliRunner().invoke(app, ["recipes", "tatoeba/de-en-transformer"])
     assert yaml.safe_load(one.output)["extends"] == "_de-en.yaml"
