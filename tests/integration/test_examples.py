@@ -85,17 +85,21 @@ def test_translate(tmp_path: Path) -> None:
     assert lines == [f"{first[0].score:.3f}\t{first[0].text}", "", f"{last[0].score:.3f}\t{last[0].text}"]
 
 
-def test_numbers_are_copied_or_not(tmp_path: Path) -> None:
-    sources = ["Ich bin 37 Jahre alt.", "Wie geht es dir?", "Er hat 12 Äpfel und 3 Birnen.", "Die Nummer ist 95824713."]
-    targets = ["I am 37 years old.", "How are you?", "He has 12 apples and 3 pears.", "The number is 95824713."]
+def test_numbers_and_names_are_copied_or_not(tmp_path: Path) -> None:
+    sources = ["Tom ist 37 Jahre alt.", "Wie geht es Tom?", "Er hat 12 Äpfel und 3 Birnen.", "Die Nummer ist 95824713."]
+    targets = ["Tom is 37 years old.", "How's Tom?", "He has 12 apples and 3 pears.", "The number is 95824713."]
     for name, lines in (("a.de", sources), ("a.en", targets)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     texts = "--source", tmp_path / "a.de", "--reference", tmp_path / "a.en"
-    printed = run_example("copied_numbers.py", "package:tatoeba-de-en-transformer", *texts, "--times", 5)
-    found = re.fullmatch(r"package:\S+: (\d+)% of 10; by digits 2: (\d+)% of 5, 8: (\d+)% of 5\n", printed)
+    printed = run_example("copied_words.py", "package:tatoeba-de-en-transformer", *texts, "--times", 5)
+    found = re.fullmatch(
+        r"package:\S+: numbers (\d+)% of 10; by digits 2: (\d+)% of 5, 8: (\d+)% of 5\n"
+        r"package:\S+: names (\d+)% of 2\n",
+        printed,
+    )
     assert found
-    every, short, long = map(int, found.groups())
-    assert short >= 80 and long <= 20 and every == (short + long) / 2
+    every, short, long, names = map(int, found.groups())
+    assert short >= 80 and long <= 20 and every == (short + long) / 2 and names in (0, 50, 100)
 
 
 def test_train_and_continue(tmp_path: Path) -> None:

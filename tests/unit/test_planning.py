@@ -1,8 +1,9 @@
-"""Held-out text, copies with other numbers, expected values, and the text of the recipe."""
+"""Held-out text, copies with other numbers and names, expected values, and the text of the recipe."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -13,10 +14,10 @@ import pytest
 import yaml
 
 from jointnmt.experiment import Experiment
+from jointnmt.planning.copies import OtherNames, OtherNumbers, Typed, make_copies
 from jointnmt.planning.expectation import MEASURED, expectation, expected_bleu
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
-from jointnmt.planning.numbers import has_numbers, num_copies, with_other_numbers
-from jointnmt.planning.parts import CorpusParts
+from jointnmt.planning.parts import CorpusParts, copies_of
 from jointnmt.planning.recipe import recipe_text
 from jointnmt.planning.sizing import CorpusCounts, Machine, plan
 
@@ -102,33 +103,84 @@ def test_a_recipe_reads_back_as_the_plan(tmp_path) -> None:  # type: ignore[no-u
     ],
 )
 def test_numbers_are_changed_where_others_fit(source: str, target: str, suits: bool) -> None:
-    assert has_numbers(source, target) == suits
+    assert OtherNumbers().fits((source, target)) == suits
 
 
 def test_copies_have_the_same_other_numbers_on_both_sides() -> None:
     random = Random(1)
     for _ in range(50):
-        source, target = with_other_numbers("1 von 7: 2019, 08 und 2019", "08, 2019 and 2019: 1 of 7", random)
+        source, target = OtherNumbers().changed(("1 von 7: 2019, 08 und 2019", "08, 2019 and 2019: 1 of 7"), random)
         numbers = re.findall("[0-9]+", source)
         assert [*map(len, numbers)] == [1, 1, 4, 2, 4] and re.sub("[0-9]+", "n", source) == "n von n: n, n und n"
         assert numbers[0] == "1" and numbers[1] not in "01" and numbers[2] == numbers[4]
         assert numbers[2][0] != "0" and numbers[3][0] == "0"
         assert target == f"{numbers[3]}, {numbers[2]} and {numbers[2]}: 1 of {numbers[1]}"
-    assert len({with_other_numbers("2019", "2019", random) for _ in range(50)}) > 40
+    assert len({OtherNumbers().changed(("2019", "2019"), random) for _ in range(50)}) > 40
 
 
-@pytest.mark.parametrize(
-    ("with_numbers", "copies"), [(0, 0), (1, 8), (6, 8), (10, 5), (25, 2), (50, 1), (51, 0), (900, 0)]
-)
-def test_copies_are_a_small_part_of_the_text(with_numbers: int, copies: int) -> None:
-    assert num_copies(with_numbers, 1000) == copies
+NAMED = [
+    ("Tom kennt Anna.", "Anna knows Tom."),
+    ("Winter in Rom", "Winter in Rome"),
+    ("im Norden", "winter there"),
+    ("Ed und Toms Hund", "Ed and Tom's dog"),
+    ("NATO? Der Hund", "NATO? Their dog"),
+]
 
 
-def test_no_copy_is_a_held_out_sentence_but_for_case_and_punctuation(tmp_path: Path) -> None:
+def test_names_are_words_that_are_the_same_on_both_sides_and_never_in_lower_case() -> None:
+    names = OtherNames.of(NAMED)
+    assert names.names == {"Tom", "Anna"} and "knows" in names.words and "im" not in names.words
+    assert [names.fits(pair) for pair in NAMED] == [True, False, False, False, False]
+    assert not OtherNames.of([("トムは行く。", "Tom goes.")]).fits(("Tom", "Tom"))
+    assert OtherNames.of([("Здесь Tom, здесь.", "Tom is here.")]).words == ("here",)
+
+
+def test_copies_have_the_same_made_up_names_on_both_sides() -> None:
+    names, random = OtherNames(frozenset({"Tom", "Anna"}), ("kenntnisse", "nordlichter")), Random(1)
+    found = set()
+    for _ in range(50):
+        source, target = names.changed(("Tom kennt Anna, Tom!", "Anna: Tom, Tom"), random)
+        first, known, second, again = re.findall(r"\w+", source)
+        assert first == again and known == "kennt" and target == f"{second}: {first}, {first}"
+        assert first.istitle() and 4 <= len(first) <= 10
+        found.add(first)
+    assert len(found) > 30 and all(re.fullmatch("(Ke|No)[a-z]*(se|er)", name) for name in found)
+
+
+def test_copies_as_people_type_keep_the_words() -> None:
+    typed, random = Typed(), Random(1)
+    assert typed.fits(("Wer?!", "Who?")) and not any(map(typed.fits, [("Ja.", "Yes"), ("Ja", "Yes."), ("?", "?")]))
+    found = {typed.changed(("Der Hund bellt.", "The dog barks."), random) for _ in range(50)}
+    assert found == {
+        ("Der Hund bellt", "The dog barks"),
+        ("der Hund bellt.", "The dog barks."),
+        ("der Hund bellt", "The dog barks"),
+        ("der hund bellt.", "The dog barks."),
+        ("der hund bellt", "The dog barks"),
+    }
+    assert typed.changed(("犬です。", "It's a dog."), random) == ("犬です", "It's a dog")
+
+
+@pytest.mark.parametrize(("fitting", "number"), [(0, 0), (1, 8), (6, 48), (10, 50), (50, 50), (51, 50), (900, 50)])
+def test_copies_are_a_small_part_of_the_text_and_of_many_pairs(fitting: int, number: int) -> None:
+    pairs = [("a" * place + " 7", "7") if place <= fitting else ("", "") for place in range(1, 1001)]
+    made = [pair for copies in make_copies(lambda: pairs, lambda _: True) for pair in copies.pairs]
+    assert len(made) == number
+    per_pair = Counter(source.split()[0] for source, _ in made)
+    assert not number or max(per_pair.values()) - min(per_pair.values()) <= 1
+
+
+def test_no_copy_is_a_held_out_sentence_but_for_case_and_punctuation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jointnmt.planning.copies.MOST_OF_TEXT", 100)
+    monkeypatch.setattr(OtherNumbers, "most_of_pair", 100)
     held_out = [("", f"i am {number}") if number % 2 else (f"ICH BIN {number}!", "") for number in range(2, 9)]
     pairs = [SimpleNamespace(source=de, target=en) for de, en in [("Ich bin 5.", "I am 5."), *held_out]]
     checked: Any = [SimpleNamespace(good_pairs=lambda: pairs)]
     assigned = {0: np.array([TRAIN, *[VALID, TEST] * 3, TEST], np.uint8)}
-    parts = CorpusParts(tmp_path, ("de", "en"), {}, 0, 0, (), assigned, copies=100)
-    copies = list(parts.copied_pairs(checked))
-    assert set(copies) == {("Ich bin 9.", "I am 9.")} and 0 < len(copies) < 50
+    parts = CorpusParts(tmp_path, ("de", "en"), {}, 0, 0, (), assigned)
+    (numbers,) = copies_of(parts, checked)
+    assert (
+        numbers.kind == "numbers" and set(numbers.pairs) == {("Ich bin 9.", "I am 9.")} and 0 < len(numbers.pairs) < 50
+    )

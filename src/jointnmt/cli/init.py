@@ -155,16 +155,12 @@ def _summary(project: "Project", start: Path | None, longer: bool) -> list[str]:
         longer: whether a longer training was asked for.
     """
     from jointnmt.planning.expectation import OF_FINE_TUNING, expectation
-    from jointnmt.planning.recipe import times
     from jointnmt.planning.sizing import LONGER
 
     parts, family, directory = project.parts, project.experiment.model.family, project.directory
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.pairs.items())
     left_out = f"; {parts.left_out:,} more share a sentence with what is held out" if parts.left_out else ""
     left_out += f"; {project.too_long:,} more are longer than the model takes" if project.too_long else ""
-    left_out += (
-        f"; copies with other numbers, of each training pair that has some: {parts.copies}" if parts.copies else ""
-    )
     given = f" ({' and '.join(parts.given)} as given)" if parts.given else ""
     tuned, systems = ("", "") if start is None else (f" from {start}", f"{shlex.quote(str(start))} ")
     expected = expectation(project.corpus.pairs, family) if start is None else OF_FINE_TUNING
@@ -176,7 +172,10 @@ def _summary(project: "Project", start: Path | None, longer: bool) -> list[str]:
     return [
         "",
         f"{parts.directory}: sentence pairs: {counts}{given}{left_out}",
-        *([f"numbers: training pairs with numbers {times(parts.copies)} more, with others"] if parts.copies else []),
+        *(
+            f"{copies.kind}: {len(copies.pairs):,} copies of training pairs {copies.description}"
+            for copies in parts.copies
+        ),
         f"{project.recipe}: {family}{tuned}, {project.vocabulary:,} pieces, {project.updates:,} updates",
         f"time: about {_duration(project.seconds)} on this machine ({project.machine.precision}, {rate:,.0f} target "
         f"pieces a second, measured){advice}",

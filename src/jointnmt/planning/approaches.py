@@ -144,8 +144,8 @@ class FineTuning:
 
 
 def learnt_pairs(parts: CorpusParts, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
-    """The pairs of the training text, and copies of some with other numbers."""
-    return chain(parts.train_pairs(checked), parts.copied_pairs(checked))
+    """The pairs of the training text, and the copies of some."""
+    return chain(parts.train_pairs(checked), *(copies.pairs for copies in parts.copies))
 
 
 def _sides(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[list[str], list[str]]:

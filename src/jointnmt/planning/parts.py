@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +14,10 @@ from jointnmt.data.quality.clean import check_not_read, new_files, write_pairs
 from jointnmt.data.quality.problems import comparable
 from jointnmt.data.quality.texts import CorpusPart
 from jointnmt.errors import DataError
+from jointnmt.planning.copies import COPY_KINDS, Copies, CopyKind, make_copies
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
-from jointnmt.planning.numbers import has_numbers, num_copies, with_other_numbers
 
 PARTS: dict[int, CorpusPart] = {TRAIN: "train", VALID: "valid", TEST: "test"}
-COPIES: Literal["numbers"] = "numbers"
-"""Name of the files of training pairs with other numbers."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +35,11 @@ class CorpusParts:
     """Parts that were given, by the names of their files; the others are held out from the training text."""
     assigned: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
     """Parts of the good pairs of each text."""
-    copies: int = 0
-    """Copies of each training pair with numbers."""
+    copies: tuple[Copies, ...] = ()
+    """Copies of training pairs, in files of their own."""
 
-    def paths(self, part: CorpusPart | Literal["numbers"]) -> tuple[Path, Path]:
-        """The files of a part, or of the copies, source and target."""
+    def paths(self, part: CorpusPart | CopyKind) -> tuple[Path, Path]:
+        """The files of a part, or of copies, source and target."""
         return self.directory / f"{part}.{self.languages[0]}", self.directory / f"{part}.{self.languages[1]}"
 
     def pairs_with_parts(self, checked: Sequence[CheckedText]) -> Iterator[tuple[int, tuple[str, str]]]:
@@ -55,24 +51,6 @@ class CorpusParts:
     def train_pairs(self, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
         """The pairs of the training text, without copies."""
         return (pair for part, pair in self.pairs_with_parts(checked) if part == TRAIN)
-
-    def copied_pairs(self, checked: Sequence[CheckedText]) -> Iterator[tuple[str, str]]:
-        """Copies of training pairs with other numbers, except those that share a sentence with held-out text."""
-        if not self.copies:
-            return
-        held_out = {
-            (side, comparable(each[side]))
-            for part, each in self.pairs_with_parts(checked)
-            if part != TRAIN
-            for side in (0, 1)
-        }
-        for pair in self.train_pairs(checked):
-            if has_numbers(*pair):
-                random = Random("\t".join(pair))
-                for _ in range(self.copies):
-                    copy = with_other_numbers(*pair, random)
-                    if held_out.isdisjoint(enumerate(map(comparable, copy))):
-                        yield copy
 
 
 def divide(
@@ -99,9 +77,8 @@ def divide(
     words = sum(int(text.words[text.good][assigned[number] == TRAIN, 1].sum()) for number, text in enumerate(checked))
     given = tuple(dict.fromkeys(text.text.part for text in checked if text.text.part != "train"))
     parts = CorpusParts(directory, languages, pairs, words, int((numbers == LEFT_OUT).sum()), given, assigned)
-    check_not_read([path for name in (*PARTS.values(), COPIES) for path in parts.paths(name)], checked)
-    with_numbers = sum(has_numbers(*pair) for pair in parts.train_pairs(checked))
-    return replace(parts, copies=num_copies(with_numbers, pairs["train"]))
+    check_not_read([path for name in (*PARTS.values(), *COPY_KINDS) for path in parts.paths(name)], checked)
+    return replace(parts, copies=copies_of(parts, checked))
 
 
 def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
@@ -114,12 +91,25 @@ def write_parts(parts: CorpusParts, checked: Sequence[CheckedText]) -> None:
             if part in files:
                 for stream, sentence in zip(files[part], pair, strict=True):
                     stream.write(sentence + "\n")
-    if parts.copies:
-        write_pairs(parts.copied_pairs(checked), parts.paths(COPIES))
+    for copies in parts.copies:
+        write_pairs(copies.pairs, parts.paths(copies.kind))
     for number, text in enumerate(checked):
         good, left_out = np.flatnonzero(text.good), np.zeros(len(text), bool)
         left_out[good] = parts.assigned[number] == LEFT_OUT
         text.mark(left_out, "overlap")
+
+
+def copies_of(parts: CorpusParts, checked: Sequence[CheckedText]) -> tuple[Copies, ...]:
+    """Copies of the training text, except those that share a sentence with held-out text."""
+    held_out = {
+        (side, comparable(each[side]))
+        for part, each in parts.pairs_with_parts(checked)
+        if part != TRAIN
+        for side in (0, 1)
+    }
+    return make_copies(
+        lambda: parts.train_pairs(checked), lambda pair: held_out.isdisjoint(enumerate(map(comparable, pair)))
+    )
 
 
 def _too_few(pairs: Mapping[CorpusPart, int], checked: Sequence[CheckedText], fewest: int, advice: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jointnmt.bounded_yaml import parse_yaml
-from jointnmt.planning.parts import COPIES, CorpusParts
+from jointnmt.planning.parts import CorpusParts
 from jointnmt.planning.sizing import PATIENCE, VALIDATIONS, WARMUP_SHARE, CorpusCounts, Machine, Plan
 from jointnmt.shipped import OF_PACKAGE
 
@@ -67,18 +67,9 @@ def _head(name: str, parts: CorpusParts, corpus: CorpusCounts, max_length: int |
 
 def _train(parts: CorpusParts) -> list[str]:
     """Lines that name the training text."""
-    if not parts.copies:
-        return [f"  train: [{_files(parts, 'train')}]"]
-    return [
-        f"  # {COPIES}: the pairs with numbers, {times(parts.copies)} each, with others drawn at random: the text has",
-        "  # too few to learn from it that they are copied.",
-        f"  train: [{_files(parts, 'train')}, {_files(parts, COPIES)}]",
-    ]
-
-
-def times(number: int) -> str:
-    """How often, in words."""
-    return "once" if number == 1 else f"{number} times"
+    files = ", ".join(_files(parts, name) for name in ("train", *(copies.kind for copies in parts.copies)))
+    comments = [f"  # {copies.kind}: copies of training pairs {copies.description}." for copies in parts.copies]
+    return [*comments, f"  train: [{files}]"]
 
 
 def _files(parts: CorpusParts, part: str) -> str:
