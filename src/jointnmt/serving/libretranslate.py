@@ -45,10 +45,18 @@ class Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
+def _text_or_texts(given: object) -> object:
+    if not isinstance(given, str) and not (isinstance(given, list) and all(isinstance(each, str) for each in given)):
+        raise ValueError("should be a text or a list of texts")
+    return given
+
+
 class TranslateParameters(Lenient):
     """Parameters of `/translate`."""
 
-    q: str | list[str] = Field(description="a text, or several", min_length=1)
+    q: Annotated[str | list[str], BeforeValidator(_text_or_texts)] = Field(
+        description="a text, or several", min_length=1
+    )
     source: str = Field(description="a language code, or `auto` if only one language is possible", min_length=1)
     target: str = Field(description="a language code", min_length=1)
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = Field(
@@ -133,7 +141,7 @@ router.add_api_route(
 
 @router.get("/languages")
 async def languages(shared: Shared) -> list[Language]:
-    """The source languages of the models, each with its target languages."""
+    """The languages of the models, each with those that it is translated to."""
     pairs = shared.models.pairs()
     codes = [*pairs, *(target for target in shared.models.targets() if target not in pairs)]
     return [Language(code=code, name=language_name(code), targets=pairs.get(code, [])) for code in codes]
