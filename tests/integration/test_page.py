@@ -350,6 +350,26 @@ def test_long_names_of_models_are_whole_on_a_phone(browser: Browser, runs: dict[
     page.context.close()
 
 
+def test_what_is_said_of_a_model_is_not_cut_on_a_phone(browser: Browser, runs: dict[str, Path]) -> None:
+    name = "transformer-of-many-words"
+    with live(services({name: runs["transformer"]})) as port:
+        page = open_page(browser.new_context())
+        page.goto(f"http://127.0.0.1:{port}/")
+        hint = page.get_by_label(f"Translation by {name}").locator("header .hint")
+        for width, expected in ((1440, ["seen", "seen"]), (390, ["seen", "unseen"])):
+            page.set_viewport_size({"width": width, "height": 844})
+            size_and_family = hint.evaluate(
+                """(hint) => [hint.firstChild, hint.lastChild].map((part) => {
+                    const range = document.createRange();
+                    range.selectNode(part);
+                    const [box, edge] = [range.getBoundingClientRect(), hint.getBoundingClientRect()];
+                    return box.top >= edge.bottom - 1 ? "unseen" : box.right <= edge.right + 1 ? "seen" : "cut";
+                })"""
+            )
+            assert size_and_family == expected
+    page.context.close()
+
+
 def test_of_a_long_translation_the_grid_shows_the_beginning(browser: Browser, runs: dict[str, Path]) -> None:
     with live(services({"grid": runs["grid"]}, limits={"attention_tokens": 8})) as port:
         page = open_page(browser.new_context())

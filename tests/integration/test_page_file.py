@@ -182,6 +182,17 @@ def test_texts_cannot_break_out_of_their_place(page: Page, runs: list[Path], tmp
     assert page.evaluate("window.broken") is None
 
 
+def test_a_text_is_an_alternative_once(page: Page, runs: list[Path], tmp_path: Path) -> None:
+    document = json.loads(explored(runs[:1], tmp_path / "page.json", "--text", SOURCE).read_text(encoding="utf-8"))
+    best, second, third, *_ = document["sentences"][0]["by_model"]["grid"]["translation"]["candidates"]
+    best["text"], second["text"], third["text"] = "the dog", "the dog", "the cat"  # as if of other pieces
+    write_page(document, tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri())
+    expect(page.locator(".candidate").filter(has_text="the dog")).to_have_count(1)
+    page.locator(".candidate").filter(has_text="the cat").click()
+    expect(page.get_by_label("Translation by grid").locator("ol")).to_have_text("the cat")
+
+
 def test_a_document_of_another_format_is_not_read(page: Page, runs: list[Path], tmp_path: Path) -> None:
     document = json.loads(explored(runs[:1], tmp_path / "page.json", "--text", SOURCE).read_text(encoding="utf-8"))
     write_page({**document, "format": 2}, tmp_path / "page.html")

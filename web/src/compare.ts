@@ -108,7 +108,7 @@ class CompareView {
     return sides.map(({ model, score }, side) => {
       const sheet = h("p", { class: "sheet lines", lang: model.target_language }, ...spansOf(score.target, words[side]));
       sheet.querySelectorAll("[data-word]").forEach((span, index) => only[side].has(index) && span.replaceWith(h("mark", { class: side ? "right" : "left" }, span.textContent)));
-      return h("section", { class: "pane", "aria-label": `Translation by ${model.name}` }, h("header", {}, h("h2", {}, model.name), h("span", { class: "hint" }, model.family)), sheet);
+      return h("section", { class: "pane", "aria-label": `Translation by ${model.name}` }, h("header", {}, h("h2", {}, model.name), h("span", { class: "hint" }, h("span", {}, model.family))), sheet);
     });
   }
 }

@@ -31,7 +31,8 @@ export class TargetText {
     this.element = h("section", { class: "pane target", "aria-label": `Translation by ${name}` },
       h("header", {},
         h("h2", { title: name }, name),
-        h("span", { class: "hint", title: `${parameters.toLocaleString("en")} parameters` }, `${family}, ${(parameters / 1e6).toFixed(1)} M`),
+        h("span", { class: "hint", title: `${family}, ${parameters.toLocaleString("en")} parameters` },
+          `${(parameters / 1e6).toFixed(1)}\u00a0M `, h("span", {}, family)),
         actionButton("Copy", "Copy the translation", () => this.copyAll()),
       ),
       this.list, this.below);
@@ -139,8 +140,9 @@ export class TargetText {
           onchange: () => this.choose(line, index),
         }),
         h("span", { lang: this.model.target_language }, text || "(empty)"), h("span", { class: "number" }, score.toFixed(2)));
-    const list = h("fieldset", {}, h("legend", {}, "Alternatives, best first, with their scores"),
-      ...translation.candidates.map(option));
+    const texts = translation.candidates.map(({ text }) => text); // pieces may differ where texts do not
+    const options = translation.candidates.map(option).filter((_, index) => texts.indexOf(texts[index]) === index);
+    const list = h("fieldset", {}, h("legend", {}, "Alternatives, best first, with their scores"), ...options);
     if (!past.length) return [list];
     const back = h("button", { type: "button", "data-part": "back", onclick: () => this.undo(line) }, "Undo the change");
     const free = h("button", { type: "button", "data-part": "free", onclick: () => void this.app.retranslate(line, this.model, "", []) }, "Translate freely");
