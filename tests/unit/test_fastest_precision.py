@@ -146,3 +146,34 @@ def test_a_translator_computes_in_what_was_chosen(tmp_path: Path, measured: list
     assert chosen.translations(["Hund", "Katze sieht"]) == named.translations(["Hund", "Katze sieht"])
     with pytest.raises(ConfigurationError, match="one of auto, float32"):
         Translator.load(run, precision="half")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("precision", "embed_dim", "kernels", "warned"),
+    [
+        ("bfloat16", 32, "native", False),
+        ("int8", 32, "native", False),
+        ("bfloat16", 30, "native", True),
+        ("bfloat16", 32, "plain", True),
+        ("int8", 32, "plain", True),
+        ("float16", 32, "native", True),
+        ("float32", 32, "plain", False),
+        ("auto", 32, "plain", False),
+    ],
+)
+@needs_kernels
+def test_a_named_precision_without_kernels_is_taken_with_a_warning(
+    precision: Any,
+    embed_dim: int,
+    kernels: Any,
+    warned: bool,
+    tmp_path: Path,
+    measured: list[int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """PyTorch multiplies bfloat16 a hundred times more slowly than float32 on processors with AVX2 alone."""
+    run = write_run(tmp_path / "run", model={"embed_dim": embed_dim, "ffn_dim": 48})
+    with backend(kernels):
+        translator = Translator.load(run, precision=precision)
+    assert translator.precision == (precision if precision != "auto" else "float32")
+    assert (f"precision {precision}: the CPU kernels do not compute" in caplog.text) is warned

@@ -15,6 +15,7 @@ from jointnmt.training import speed
 from jointnmt.training.precision import PRECISIONS, faster_precision
 from jointnmt.training.progress import NoDisplay
 from jointnmt.training.run import train
+from support.kernels import needs_kernels
 from support.runs import At, assert_same_runs
 from support.tiny import tiny_recipe, tiny_trainer, write_corpus
 
@@ -88,3 +89,17 @@ def test_what_was_chosen_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
     with pytest.raises(ConfigurationError, match="precision"):
         train(recipe(tmp_path, "float32"), tmp_path / "cut", NoDisplay())
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("precision", "ffn_dim", "warned"),
+    [("bfloat16", 16, False), ("bfloat16", 24, True), ("float16", 16, True), ("float32", 24, False)],
+)
+def test_a_named_precision_without_kernels_is_trained_in_with_a_warning(
+    precision: str, ffn_dim: int, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = {"training__max_updates": 1, "training__precision": precision, "model__ffn_dim": ffn_dim}
+    write_corpus(tmp_path)
+    train(Experiment.parse(tiny_recipe(tmp_path, **changes), "test"), tmp_path / "run", NoDisplay())
+    assert (f"precision {precision}: the CPU kernels do not compute" in caplog.text) is warned

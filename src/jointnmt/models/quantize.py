@@ -68,8 +68,23 @@ def prepare_for_inference(model: TranslationModel, precision: Precision) -> Tran
 def kernels_multiply(model: nn.Module, precision: Precision) -> bool:
     """Whether the kernels compute all matrix products of a model prepared for inference in this precision."""
     layers = [each for _, each in _with_weights(model)]
-    own = all(map(_can_be_prepared, layers))
-    return own and precision in PACKED and all(PACKED[precision].packs(cast(Tensor, each.weight)) for each in layers)
+    if precision not in PACKED or not all(map(_can_be_prepared, layers)):
+        return False
+    if precision == "int8" and not has_int8_gemm():
+        return False
+    packed = BFloat16Linear if precision == "int8" else PACKED[precision]  # Int8Linear can do without kernels
+    return all(packed.packs(cast(Tensor, each.weight)) for each in layers)
+
+
+def warn_of_slow_products(model: nn.Module, precision: Precision) -> None:
+    """Log a warning if this precision is likely to be slower than float32: on a CPU, without the kernels' products."""
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    if on_cpu and precision != "float32" and not kernels_multiply(model, precision):
+        logger.warning(
+            "precision %s: the CPU kernels do not compute its matrix products here, and without them it is slower than "
+            "float32 on many processors. With precision auto the faster of float32 and bfloat16 is taken.",
+            precision,
+        )
 
 
 def _can_be_prepared(layer: nn.Module) -> bool:

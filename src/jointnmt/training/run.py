@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -24,6 +24,7 @@ from jointnmt.interruption import StopSignals, exit_code
 from jointnmt.models import check_model
 from jointnmt.models.checking import LONG_ENOUGH
 from jointnmt.models.families import is_of_another_package, packages_of
+from jointnmt.models.quantize import Precision, warn_of_slow_products
 from jointnmt.recipe import read_trained
 from jointnmt.runs.code import TRAINING, code_digest
 from jointnmt.runs.directory import RunDirectory
@@ -191,7 +192,8 @@ def _prepare(
     store = build_store(experiment.data, segmentation, progress=shown(display, "segmenting the text"))
     _check_same_text(store, "training")
     _check_lengths(store, experiment.model.max_length, "training")
-    if experiment.training.precision == "auto":
+    measured = experiment.training.precision == "auto"
+    if measured:
         display.preparing("measuring precisions", 0, None)
         experiment = experiment.in_precision(choose_training_precision(experiment, fabric, segmentation, store))
         if is_first():
@@ -199,6 +201,8 @@ def _prepare(
     if is_first():
         directory.bind(experiment)
     model = new_model(experiment, segmentation)
+    if is_first() and not measured and fabric.device.type == "cpu":
+        warn_of_slow_products(model, cast(Precision, experiment.training.precision))
     if is_first() and experiment.training.start is not None and not directory.states.exist():
         load_start(model, experiment.training.start)  # the trainer broadcasts these weights
     if is_of_another_package(model) and (experiment.model.max_length or LONG_ENOUGH) >= LONG_ENOUGH:

@@ -15,7 +15,7 @@ from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.models.ensemble import Ensemble
 from jointnmt.models.interface import AttentionPart
-from jointnmt.models.quantize import Precision, prepare_for_inference
+from jointnmt.models.quantize import Precision, prepare_for_inference, warn_of_slow_products
 from jointnmt.ops import adapt_waiting
 from jointnmt.ops.autocast import autocast_to
 from jointnmt.text.segmentation import Segmentation
@@ -57,7 +57,7 @@ class Inference:
             precision: precision of the model's computations; log-probabilities are always computed in float32. int8
                 quantises weights and activations of linear layers to 8 bits and computes the rest in bfloat16, on a CPU
                 only. auto: float32 or bfloat16, whichever is faster here, measured once (see
-                `choose_translation_precision`).
+                `choose_translation_precision`). A precision that is likely to be slow here is taken with a warning.
             max_cells: most cells of a batch, padding and every hypothesis of a beam included; None:
                 `default_cells`.
             members: members of an `Ensemble`; the first has `segmentation` and `experiment`.
@@ -88,6 +88,8 @@ class Inference:
         self._readers = source_readers(segmentation, experiment, members)
         if precision == "auto":
             precision = choose_translation_precision(model, self.max_length)
+        else:
+            warn_of_slow_products(model, precision)
         self.precision: Precision = precision
         self.model = prepare_for_inference(model, self.precision)
         """The model prepared for inference, which translates."""
