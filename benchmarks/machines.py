@@ -40,10 +40,11 @@ def machine_tables(folder: Path = FOLDER) -> str:
 def table(machine: dict[str, Any]) -> str:
     """One machine: its description, and a row for each family, without and with lexical shortcuts."""
     rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in machine["rates"].items())
+    engine = f"CTranslate2 {machine['ctranslate2']}, " if machine.get("ctranslate2") else ""  # not told at first
     head = (
         f"**{machine['kind']}**: {machine['hardware']}; {_threads(machine['threads'])}. Products, GFLOP/s: {rates}. "
-        f"torch {machine['torch']}, jointnmt {machine['jointnmt']} ({machine['commit']}), {machine['date'][:10]}, "
-        f"`{machine['command']}`.\n\n"
+        f"torch {machine['torch']}, {engine}jointnmt {machine['jointnmt']} ({machine['commit']}), "
+        f"{machine['date'][:10]}, `{machine['command']}`.\n\n"
     )
     subjects = dict.fromkeys((row["family"], row["shortcuts"]) for row in machine["rows"])
     return head + HEAD + "".join(map(_line(machine), subjects)) + f"\n{_traps(machine)}\n"

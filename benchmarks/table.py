@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,18 @@ def facts(named: str | None, size: str) -> dict[str, Any]:
     return {
         "kind": named or (kind.name if kind else torch.backends.cpu.get_cpu_capability().lower()),
         **description(),
+        "ctranslate2": _version("ctranslate2"),
         "size": size,
         "rates": rates,
     }
+
+
+def _version(package: str) -> str | None:
+    """Version of an optional package; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks import __main__ as command
 from benchmarks import attention, beside, gpu, hotspots, machines, paired, serving, systems
 from benchmarks import table as measuring
 from benchmarks.gpu import Step
@@ -92,6 +93,12 @@ def test_a_table_has_a_machines_ratios() -> None:
     assert "Slower than float32 by more than 5%: bfloat16 in decoding of transformer.\n" in text
 
 
+def test_a_table_has_the_version_of_ctranslate2_if_it_is_told() -> None:
+    assert "torch 2, CTranslate2 4.8, jointnmt 1 (abc)" in machines.table(machine(ctranslate2="4.8"))
+    for facts in (machine(), machine(ctranslate2=None)):
+        assert "torch 2, jointnmt 1 (abc)" in machines.table(facts)
+
+
 def test_the_authors_figures_are_of_their_size_and_models() -> None:
     other_size, with_shortcuts = machine(size="tiny"), machine()
     for each in with_shortcuts["rows"]:
@@ -119,6 +126,8 @@ def test_this_machine_is_measured(
     found = json.loads(file.read_text())
     assert file.stem == found["kind"]
     assert min(found["rates"].values()) > 0
+    assert found["ctranslate2"] == measuring._version("ctranslate2")
+    assert measuring._version("no-such-package") is None
     product = {
         (each["task"], each["family"], each["shortcuts"], each["precision"])
         for each in found["rows"]
@@ -167,6 +176,31 @@ def test_every_step_ends_in_time_and_downloads_nothing(tmp_path: Path) -> None:
     assert "compiled" in known["compiled"].arguments
     minutes = known["trainings"].arguments[known["trainings"].arguments.index("--minutes") + 1]
     assert float(minutes) < gpu.MINUTES
+
+
+@pytest.mark.parametrize(("device", "quick"), [("cuda", False), ("cpu", True)])
+def test_the_benchmarks_know_the_options_of_the_steps(
+    device: str, quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the tests do not run, as they take minutes even on tiny models."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    known = gpu.steps(device, tmp_path, gpu.MINUTES, quick)
+    found = {}
+    for name, step in known.items():
+        if step.module == "benchmarks":
+            monkeypatch.setattr(sys, "argv", ["benchmarks", *step.arguments])
+            found[name] = command.options()
+    assert {name: asked.benchmarks for name, asked in found.items()} == {
+        "training": ["training"],
+        "decoding": ["decoding", "latency"],
+        "without-graphs": ["decoding", "latency"],
+        "compiled": ["training"],
+    }
+    for asked in found.values():
+        assert (asked.device, asked.precisions) == (device, ["bfloat16"])
+        assert asked.out.is_relative_to(tmp_path)
+    assert len({asked.out / task for asked in found.values() for task in asked.benchmarks}) == 6
+    assert (ROOT / known["tests"].arguments[-1]).is_file()
 
 
 def test_a_gpu_is_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
