@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ FOLDER = Path(__file__).parents[1] / "unit" / "ops"
 NAMES = ("attention", "norm", "linear", "gating_and_pooling", "vocabulary", "packed")
 KERNELS = [str(FOLDER / f"test_{name}.py") for name in NAMES]
 TESTS = "not prepared_models"
+EMULATED = Path(__file__).parents[1] / "support" / "emulated_avx_vnni.h"
 
 
 def _instructions() -> set[str]:
@@ -29,17 +31,25 @@ def _instructions() -> set[str]:
 
 @pytest.mark.skipif(native.library() is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize(
-    ("flags", "needed"),
+    ("flags", "needed", "largest", "tested"),
     [
-        pytest.param("-march=haswell", {"avx2", "fma"}, id="AVX2"),
-        pytest.param("-march=skylake-avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, id="AVX-512"),
-        pytest.param("-DFAST_BF16_DOT", {"avx512_bf16"}, id="pairs"),
+        pytest.param("-march=haswell", {"avx2", "fma"}, 63, KERNELS, id="AVX2"),
+        pytest.param(
+            f"-march=haswell -D__AVXVNNI__ -include {EMULATED}", {"avx2", "fma"}, 127, KERNELS[-1:], id="AVX-VNNI"
+        ),
+        pytest.param(
+            "-march=skylake-avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, 63, KERNELS, id="AVX-512"
+        ),
+        pytest.param("-DFAST_BF16_DOT", {"avx512_bf16"}, 127, KERNELS, id="pairs"),
     ],
 )
-def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Path) -> None:
+def test_kernels_for_other_processors(
+    flags: str, needed: set[str], largest: int, tested: list[str], tmp_path: Path
+) -> None:
+    """`largest` is the largest 8-bit integer of a row: smaller without instructions for sums of four products."""
     if not needed <= _instructions():
         pytest.skip(f"needs a processor with {', '.join(sorted(needed))}")
-    if "-march=haswell" in flags and "avx512f" not in _instructions():
+    if flags == "-march=haswell" and "avx512f" not in _instructions():
         pytest.skip("the kernels of this processor are these")
     if flags == "-DFAST_BF16_DOT" and processor.has_fast_bf16_dot():
         pytest.skip("the kernels of this processor are these")
@@ -58,13 +68,14 @@ def test_kernels_for_other_processors(flags: str, needed: set[str], tmp_path: Pa
         "no:cacheprovider",
         "-n",
         "0",
-        *KERNELS,
+        *tested,
         "-k",
         TESTS,
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
-    assert len(list((tmp_path / "jointnmt" / "kernels").glob("kernels-*.so"))) == 1
+    (library,) = (tmp_path / "jointnmt" / "kernels").glob("kernels-*.so")
+    assert ctypes.CDLL(str(library)).largest_int8() == largest
 
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
