@@ -161,7 +161,8 @@ def _counts(
     source_ids, target_ids = (
         side.encode_ids_batch(texts) for side, texts in ((segmentation.source, sources), (segmentation.target, targets))
     )
-    pieces = round(sum(map(num_tokens, target_ids)) * parts.pairs["train"] / len(target_ids))
+    learnt = parts.pairs["train"] + sum(len(copies.pairs) for copies in parts.copies)
+    pieces = round(sum(map(num_tokens, target_ids)) * learnt / len(target_ids))
     longest = max(map(num_tokens, (*source_ids, *target_ids)))
     unknown = sum(ids.count(unk_id) for ids in (*source_ids, *target_ids))
     total = sum(map(len, (*source_ids, *target_ids)))

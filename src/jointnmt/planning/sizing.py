@@ -51,7 +51,7 @@ class CorpusCounts:
     words: int
     """Words of the target side; characters in languages without spaces."""
     pieces: int
-    """Pieces of the target side, end marks included."""
+    """Pieces of the target side, end marks and copies included."""
     longest: int
     """Pieces of the longest sentence of either side, end mark included."""
     characters: int = 0
