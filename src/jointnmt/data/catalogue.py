@@ -206,6 +206,13 @@ def _write(file: TextFile, chunks: Iterator[bytes], origin: str, path: Path, pro
 
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+_PARTS_OF_MULTI30K = {"train": "train", "valid": "val", "test2016": "test_2016_flickr"}
+
+
+def _multi30k(name: str, size: int, sha256: str) -> TextFile:
+    part, language = name.split(".")
+    return TextFile(name, size, sha256, f"{_MULTI30K}/{_PARTS_OF_MULTI30K[part]}.{language}.gz")
+
 
 CATALOGUE: dict[str, Corpus] = {
     corpus.name: corpus
@@ -223,60 +230,15 @@ CATALOGUE: dict[str, Corpus] = {
                 "Machine Translation and Multilingual Image Description (2017)"
             ),
             files=(
-                TextFile(
-                    "train.en",
-                    1_801_238,
-                    "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
-                    f"{_MULTI30K}/train.en.gz",
-                ),
-                TextFile(
-                    "train.de",
-                    2_110_398,
-                    "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
-                    f"{_MULTI30K}/train.de.gz",
-                ),
-                TextFile(
-                    "train.fr",
-                    2_111_303,
-                    "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
-                    f"{_MULTI30K}/train.fr.gz",
-                ),
-                TextFile(
-                    "valid.en",
-                    63_297,
-                    "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
-                    f"{_MULTI30K}/val.en.gz",
-                ),
-                TextFile(
-                    "valid.de",
-                    75_981,
-                    "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
-                    f"{_MULTI30K}/val.de.gz",
-                ),
-                TextFile(
-                    "valid.fr",
-                    73_924,
-                    "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
-                    f"{_MULTI30K}/val.fr.gz",
-                ),
-                TextFile(
-                    "test2016.en",
-                    62_076,
-                    "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
-                    f"{_MULTI30K}/test_2016_flickr.en.gz",
-                ),
-                TextFile(
-                    "test2016.de",
-                    70_649,
-                    "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
-                    f"{_MULTI30K}/test_2016_flickr.de.gz",
-                ),
-                TextFile(
-                    "test2016.fr",
-                    72_261,
-                    "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
-                    f"{_MULTI30K}/test_2016_flickr.fr.gz",
-                ),
+                _multi30k("train.en", 1_801_238, "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6"),
+                _multi30k("train.de", 2_110_398, "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72"),
+                _multi30k("train.fr", 2_111_303, "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d"),
+                _multi30k("valid.en", 63_297, "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227"),
+                _multi30k("valid.de", 75_981, "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660"),
+                _multi30k("valid.fr", 73_924, "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc"),
+                _multi30k("test2016.en", 62_076, "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182"),
+                _multi30k("test2016.de", 70_649, "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16"),
+                _multi30k("test2016.fr", 72_261, "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6"),
             ),
         ),
         Corpus(
@@ -291,36 +253,12 @@ CATALOGUE: dict[str, Corpus] = {
             licence="CC BY 2.0",
             citation="Tatoeba, tatoeba.org, through manythings.org/anki",
             files=(
-                TextFile(
-                    "train.de",
-                    6_359_919,
-                    "b73a6b9e596ec67981e3c9e164ebbf6dc7e55280237a387fd910bf8fccc63dcc",
-                ),
-                TextFile(
-                    "train.en",
-                    5_393_714,
-                    "5b0aca9cf1194416f3b455deff9a93f4c4519471bae2959ba517826c3ed6f881",
-                ),
-                TextFile(
-                    "valid.de",
-                    80_791,
-                    "7879c76e2803cd3730f54c2251db68526499e60674eeca0c738ac6e39c262acb",
-                ),
-                TextFile(
-                    "valid.en",
-                    68_411,
-                    "bcc135cc5b2fbcbafef7ebf3e8e439e24781d8b45ecdef8776b538ca8a5450df",
-                ),
-                TextFile(
-                    "test.de",
-                    81_757,
-                    "e2ab7b3558a598e2da9b9e37a0bccc64d83f83d58918dea2b555412a93d43302",
-                ),
-                TextFile(
-                    "test.en",
-                    69_199,
-                    "f51030cf8a4b5385ad5a09617be0705bce5ed844aa4221d9be1b44e3539cc447",
-                ),
+                TextFile("train.de", 6_359_919, "b73a6b9e596ec67981e3c9e164ebbf6dc7e55280237a387fd910bf8fccc63dcc"),
+                TextFile("train.en", 5_393_714, "5b0aca9cf1194416f3b455deff9a93f4c4519471bae2959ba517826c3ed6f881"),
+                TextFile("valid.de", 80_791, "7879c76e2803cd3730f54c2251db68526499e60674eeca0c738ac6e39c262acb"),
+                TextFile("valid.en", 68_411, "bcc135cc5b2fbcbafef7ebf3e8e439e24781d8b45ecdef8776b538ca8a5450df"),
+                TextFile("test.de", 81_757, "e2ab7b3558a598e2da9b9e37a0bccc64d83f83d58918dea2b555412a93d43302"),
+                TextFile("test.en", 69_199, "f51030cf8a4b5385ad5a09617be0705bce5ed844aa4221d9be1b44e3539cc447"),
             ),
             bundled=BUNDLED / "tatoeba-de-en",
         ),
