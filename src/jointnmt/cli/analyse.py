@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from jointnmt.cli.console import stdout
+from jointnmt.cli.console import numeric, stdout
 from jointnmt.cli.edges import Edges, FrequencyEdges, buckets_of
 from jointnmt.cli.lines import check_output_folder
 from jointnmt.cli.options import (
@@ -94,11 +94,8 @@ def _table(analysis: Analysis) -> Table:
             f"; not compared, as their buckets hold other tokens than those of {first}: "
             f"{', '.join(analysis.other_tokens)}"
         )
-    table = Table(title=analysis.title, caption=caption)
-    table.add_column(analysis.bucketed_by)
-    table.add_column("n", justify="right")
-    for name in analysis.systems:
-        table.add_column(name, justify="right")
+    columns = numeric("n", *analysis.systems)
+    table = Table(analysis.bucketed_by, *columns, title=analysis.title, caption=caption)
     for values in zip(*analysis.systems.values(), strict=True):
         sizes = sorted({value.size for value in values})
         table.add_row(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Column
 
 
 PLAIN: dict[str, Any] = {"markup": False, "emoji": False}
@@ -52,6 +53,13 @@ def stdout() -> Console:
 
     console = Console(**PLAIN)
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120, **PLAIN)
+
+
+def numeric(*headings: str) -> list[Column]:
+    """Columns of a table that are aligned to the right."""
+    from rich.table import Column
+
+    return [Column(heading, justify="right") for heading in headings]
 
 
 def shows_standard_error() -> bool:

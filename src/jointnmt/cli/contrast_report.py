@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from jointnmt.cli.console import numeric
 from jointnmt.evaluation.contrastive import PairedDifference, PairedDifferences, SuiteResult
 from jointnmt.evaluation.contrastive_breakdowns import Accuracy, Breakdown
 from jointnmt.evaluation.p_values import starred
@@ -76,10 +77,7 @@ def suite_csv(result: SuiteResult, differences: PairedDifferences | None) -> Ite
 
 
 def _overall(run: str, result: SuiteResult) -> Table:
-    table = Table()
-    table.add_column(Text(run), overflow="fold")
-    for name in ("right", "total", "accuracy"):
-        table.add_column(name, justify="right")
+    table = Table(Column(Text(run), overflow="fold"), *numeric("right", "total", "accuracy"))
     if result.unit == "item":
         table.add_row("items: the reference beats all contrasts", *_figures(result.accuracy))
     table.add_row("pairs: the reference beats a contrast", *_figures(result.pairs))
@@ -89,10 +87,8 @@ def _overall(run: str, result: SuiteResult) -> Table:
 def _models(run: str, result: SuiteResult, against: OtherModel) -> Table:
     """Accuracies of two models, and the significance of their difference."""
     difference = against.differences.overall
-    table = Table(caption="p: exact two-sided sign-flip test over items")
-    table.add_column("model", overflow="fold")
-    for name in ("right", "total", "accuracy", "right alone", "p"):
-        table.add_column(name, justify="right")
+    headings = Column("model", overflow="fold"), *numeric("right", "total", "accuracy", "right alone", "p")
+    table = Table(*headings, caption="p: exact two-sided sign-flip test over items")
     table.add_row(Text(run), *_figures(result.accuracy), f"{difference.lost:,}", "")
     table.add_row(
         Text(against.run), *_figures(difference.accuracy), f"{difference.gained:,}", starred(difference.p_value)
@@ -104,16 +100,14 @@ def _table(result: SuiteResult, breakdown: Breakdown, differences: Mapping[str, 
     """Table of a breakdown; with another model, also its accuracy and the items that only one model has right."""
     corpus = result.suite.frequency_corpus
     of_corpus = f" in {corpus}" if corpus and breakdown.name == "frequency" else ""
-    table = Table(title=Text(f"By {breakdown.name}{of_corpus}"))
-    table.add_column(breakdown.name, overflow="fold")
     with_frequency = any(group.frequency is not None for group in breakdown.groups)
     names = ["right", "total", "accuracy"]
     if differences is not None:
         names += ["other's", "first alone", "other alone", "p"]
     if with_frequency:
         names += ["frequency", "relative"]
-    for name in names:
-        table.add_column(name, justify="right")
+    headings = Column(breakdown.name, overflow="fold"), *numeric(*names)
+    table = Table(*headings, title=Text(f"By {breakdown.name}{of_corpus}"))
     for group in breakdown.groups:
         row = list(_figures(group.accuracy))
         if differences is not None:

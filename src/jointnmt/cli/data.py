@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from jointnmt.cli.console import stderr, stdout
 from jointnmt.cli.progress import REST
@@ -87,11 +87,9 @@ def _progress() -> Iterator[catalogue.Progress]:
 
 
 def _table() -> Table:
-    table = Table(title="jointnmt data NAME --out DIR", show_lines=True)
-    for heading in ("name", "languages", "sentence pairs"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("what it is", max_width=28)
-    table.add_column("source, terms, citation", overflow="fold")
+    headings = [Column(heading, no_wrap=True) for heading in ("name", "languages", "sentence pairs")]
+    headings += [Column("what it is", max_width=28), Column("source, terms, citation", overflow="fold")]
+    table = Table(*headings, title="jointnmt data NAME --out DIR", show_lines=True)
     for corpus in catalogue.CATALOGUE.values():
         pairs = "\n".join(f"{part} {count:,}" for part, count in corpus.pairs.items())
         what = corpus.description + ("; comes with this package" if corpus.bundled else "")

@@ -7,10 +7,10 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from jointnmt.cli.console import counted
+from jointnmt.cli.console import counted, numeric
 from jointnmt.evaluation.p_values import star, stated
 from jointnmt.evaluation.scores import ALL_METRICS, TITLES, Scores
 from jointnmt.testset.systems import EvaluatedSystem, Evaluation, ExampleSentence
@@ -99,23 +99,19 @@ def _lines(example: ExampleSentence, systems: Sequence[EvaluatedSystem]) -> Iter
 def _score_table(evaluation: Evaluation) -> Table:
     first = evaluation.scores[0][0]
     several = any(len(system.runs) > 1 for system in evaluation.systems)
+    with_likelihoods = any(system.likelihoods for system in evaluation.systems)
+    metrics = _measured_metrics(first)
+    headings = ["runs"] if several else []
+    headings += [*(TITLES[metric] for metric in metrics), "length ratio"]
+    headings += ["nll", "perplexity"] if with_likelihoods else []
     table = Table(
+        Column("system", overflow="fold"),
+        *numeric(*headings),
         title=f"{first.sentences:,} sentences, target language {evaluation.language}",
         caption=" ".join(
             [*_directions(evaluation), *(["Of several runs: mean ± standard deviation."] if several else [])]
         ),
     )
-    table.add_column("system", overflow="fold")
-    if several:
-        table.add_column("runs", justify="right")
-    metrics = _measured_metrics(first)
-    for metric in metrics:
-        table.add_column(TITLES[metric], justify="right")
-    table.add_column("length ratio", justify="right")
-    with_likelihoods = any(system.likelihoods for system in evaluation.systems)
-    if with_likelihoods:
-        table.add_column("nll", justify="right")
-        table.add_column("perplexity", justify="right")
     for system, scores in zip(evaluation.systems, evaluation.scores, strict=True):
         row = [str(len(system.runs))] if several else []
         row += [_mean([getattr(each, metric).value for each in scores]) for metric in metrics]
@@ -145,11 +141,8 @@ def _likelihood(system: EvaluatedSystem) -> list[str]:
 
 
 def _comparison_table(title: str, caption: str, evaluation: Evaluation) -> Table:
-    table = Table(title=title, caption=caption)
-    table.add_column("system", overflow="fold")
-    for comparison in evaluation.comparisons:
-        table.add_column(TITLES[comparison.metric], justify="right")
-    return table
+    headings = numeric(*(TITLES[comparison.metric] for comparison in evaluation.comparisons))
+    return Table(Column("system", overflow="fold"), *headings, title=title, caption=caption)
 
 
 def _interval(comparison: Comparison, system: str) -> str:

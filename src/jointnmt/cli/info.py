@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from jointnmt.analysis.parameters import Parameters, count_parameters
-from jointnmt.cli.console import stdout
+from jointnmt.cli.console import numeric, stdout
 from jointnmt.cli.options import RecipeSettings
 from jointnmt.config import override
 from jointnmt.errors import ConfigurationError
@@ -109,10 +109,8 @@ def _markdown_row(recipe: Path, sizes: tuple[int, int], parameters: Parameters) 
 
 
 def _table(title: str, sizes: tuple[int, int], parameters: Parameters) -> Table:
-    table = Table(title=title, caption=f"vocabularies: {sizes[0]:,} source, {sizes[1]:,} target pieces")
-    table.add_column("part")
-    table.add_column("parameters", justify="right")
-    table.add_column("share", justify="right")
+    caption = f"vocabularies: {sizes[0]:,} source, {sizes[1]:,} target pieces"
+    table = Table("part", *numeric("parameters", "share"), title=title, caption=caption)
     for group in (parameters.embeddings, parameters.rest):
         for name, count in group.items():
             share = f"{count / parameters.total:.1%}" if count else "shared"

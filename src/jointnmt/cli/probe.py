@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from jointnmt.cli.console import stdout
+from jointnmt.cli.console import numeric, stdout
 from jointnmt.cli.lines import check_output_folder
 from jointnmt.cli.options import DeviceOption, JsonOption, ReferenceOption, RunsArgument, SourceOption
 from jointnmt.cli.progress import ProgressBars
@@ -94,14 +94,10 @@ def _shown(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def _table(topic: Topic) -> Table:
     """Values by system, stack and layer."""
-    table = Table(title=topic.title, caption="95% intervals by bootstrap")
-    for heading in ("system", "stack", "layer"):
-        table.add_column(heading)
-    for heading in (f"n ({topic.unit})", topic.measure, "interval"):
-        table.add_column(heading, justify="right")
+    columns = numeric(f"n ({topic.unit})", topic.measure, "interval")
+    table = Table("system", "stack", "layer", *columns, title=topic.title, caption="95% intervals by bootstrap")
     for (system, stack), layers in topic.stacks.items():
         for layer, (each, *_) in layers.items():
-            numbers = ("" if x is None else f"{x:.3f}" for x in (each.value, each.low, each.high))
-            value, low, high = numbers
+            value, low, high = ("" if x is None else f"{x:.3f}" for x in (each.value, each.low, each.high))
             table.add_row(system, stack, layer, f"{each.size:,}", value, f"{low} to {high}" if low else "")
     return table

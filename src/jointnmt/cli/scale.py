@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from jointnmt.cli.console import stderr, stdout
+from jointnmt.cli.console import numeric, stderr, stdout
 from jointnmt.cli.options import RecipeArgument, RecipeSettings
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
@@ -115,10 +115,8 @@ def _runs_table(experiment: Experiment, report: dict[str, Any]) -> Table:
         f"Layers: {' + '.join(depths(experiment.model))}. Cross-entropy: the lowest of the run's validations, in "
         "nats a token. Better by: fall in cross-entropy for each layer or width of E added (Eq. 10)."
     )
-    table = Table(title=f"{report['name']}: {report['family']}", caption=caption)
-    table.add_column("run")
-    for head in ("layers", "F", "w = F/E", "parameters", "cross-entropy", "after update", "better by"):
-        table.add_column(head, justify="right")
+    headings = numeric("layers", "F", "w = F/E", "parameters", "cross-entropy", "after update", "better by")
+    table = Table("run", *headings, title=f"{report['name']}: {report['family']}", caption=caption)
     for name, run in report["runs"].items():
         sizes = [_layers(run["layers"]), str(run["ffn_dim"]), f"{run['width']:.4g}", f"{run['parameters']['total']:,}"]
         better = f"{gradient[name]:+.5f}" if name in gradient else ""
@@ -129,10 +127,7 @@ def _runs_table(experiment: Experiment, report: dict[str, Any]) -> Table:
 def _scaled_table(report: dict[str, Any]) -> Table:
     base, scaled, step, ratios = report["runs"]["base"], report["scaled"], report["step"], report["parameter_ratio"]
     title = f"scaled to {report['ratio']:g} times the parameters: alpha {step['alpha']:.2f} (Eq. 11)"
-    table = Table(title=title)
-    table.add_column("")
-    for head in ("base", "step", "scaled", "ratio"):
-        table.add_column(head, justify="right")
+    table = Table("", *numeric("base", "step", "scaled", "ratio"), title=title)
     table.add_row("layers", _layers(base["layers"]), f"{step['layers']:+.2f}", _layers(scaled["layers"]), "")
     table.add_row("w = F/E", f"{base['width']:.4g}", f"{step['width']:+.2f}", f"{scaled['width']:.4g}", "")
     table.add_row("F", str(base["ffn_dim"]), "", str(scaled["ffn_dim"]), "")
