@@ -22,7 +22,7 @@ from jointnmt.ops.out_of_memory import is_out_of_memory, release_memory
 from jointnmt.training.gradients import norm_of
 from jointnmt.training.report import StepReport
 from jointnmt.training.schedule import learning_rate
-from jointnmt.training.trainer import Trainer, _dropout_seed
+from jointnmt.training.trainer import Trainer, _seed_torch
 from support.tiny import ListStore, TinyModel, tiny_trainer
 
 
@@ -75,7 +75,7 @@ def test_r_drop_draws_two_passes_together() -> None:
     batches = [load(trainer.store, indices) for indices in update]
     tokens = sum(batch.num_target_tokens for batch in batches)
     for batch in batches:
-        torch.manual_seed(_dropout_seed(trainer.seed, 1, batch.part.first_pair))
+        _seed_torch(trainer.seed, 1, batch.part.first_pair)
         one, other = (model(batch.source, batch.target_input) for _ in range(2))
         assert not torch.equal(one, other)
         gold = batch.target_output.flatten()

@@ -24,7 +24,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -97,11 +96,6 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of the next update."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate_scale", 1.0)
-
-
-def seed_update(seed: int, step: int) -> None:
-    """Seed torch's generator for what an optimiser draws in update `step`, the same in all processes."""
-    torch.manual_seed(int(np.random.SeedSequence(seed, spawn_key=(step,)).generate_state(1, np.uint64)[0]))
 
 
 def places(model: nn.Module) -> dict[str, tuple[int, int]]:

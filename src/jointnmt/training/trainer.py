@@ -35,7 +35,6 @@ from jointnmt.training.optimizer import (
     load_optimizer_state,
     make_optimizer,
     places,
-    seed_update,
     set_rate,
     state_of_optimizer,
 )
@@ -211,7 +210,7 @@ class Trainer:
             try:
                 batch = batch.to(self.fabric.device)
                 part = batch.part
-                torch.manual_seed(_dropout_seed(self.seed, step, part.first_pair))
+                _seed_torch(self.seed, step, part.first_pair)
                 inputs = batch.source, batch.target_input, batch.target_output, units
                 if self._graphs is not None and batch.shared is None:
                     losses.append(self._graphs.run(*inputs, memory=list(self.model.buffers())))
@@ -292,7 +291,7 @@ class Trainer:
         """Update the weights."""
         config = self.config.optimizer
         if isinstance(config, OptimizerConfig):
-            seed_update(self.seed, step)
+            _seed_torch(self.seed, step)
         self._scaler.step(self.optimizer)
         if isinstance(config, OptimizerConfig):
             check_places(config, self.model, self._places)
@@ -372,5 +371,6 @@ def _divided(model: TranslationModel, sharded: bool) -> tuple[ShardedModel | Non
     return ShardedModel(model), ShardedGradients(model)
 
 
-def _dropout_seed(seed: int, step: int, first_pair: int) -> int:
-    return int(np.random.SeedSequence(seed, spawn_key=(step, first_pair)).generate_state(1, np.uint64)[0])
+def _seed_torch(seed: int, *key: int) -> None:
+    """Seed torch's generator for a batch (update, first pair) or for an optimiser (update), alike in all processes."""
+    torch.manual_seed(int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]))
