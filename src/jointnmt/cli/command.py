@@ -16,7 +16,18 @@ VALUES = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "TEXT"}
 """Placeholder in the help for a value of each type, unless the option has its own."""
 
 
-class Command(TyperCommand):
+class HelpIsFlag:
+    """Shows `--help` as a flag like the others: a base of the classes of commands, before typer's."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`."""
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.metavar = ""
+        return option
+
+
+class Command(HelpIsFlag, TyperCommand):
     """A command of `jointnmt`."""
 
     files: frozenset[str] = frozenset()
@@ -25,13 +36,6 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] RUN [TEXT]...`: arguments without braces."""
         return [self.options_metavar or "", *map(_usage, self._arguments())]
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """`--help`, a flag like the others."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.metavar = ""
-        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse a file without a name, and a second one where one is taken.

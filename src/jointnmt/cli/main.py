@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 import jointnmt
-from jointnmt.cli.command import command_of
+from jointnmt.cli.command import HelpIsFlag, command_of
 from jointnmt.errors import ConfigurationError, JointNMTError, MissingPackageError
 from jointnmt.extras import Extra, extra
 from jointnmt.interruption import Interruption, StopSignals, exit_code
@@ -121,7 +121,7 @@ UsageError: Any = typer.BadParameter.__base__
 logger = logging.getLogger("jointnmt")
 
 
-class Commands(TyperGroup):
+class Commands(HelpIsFlag, TyperGroup):
     """The group of all commands: loads them on use, and turns exceptions into messages and exit codes."""
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -139,13 +139,6 @@ class Commands(TyperGroup):
         flags = [argument for argument in args[:end] if argument in SHARED_FLAGS]
         others = [argument for argument in args[:end] if argument not in SHARED_FLAGS]
         return super().parse_args(ctx, [*flags, *others, *args[end:]])
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """`--help`, a flag like the others."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.metavar = ""
-        return option
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Load the command in place of its entry."""
