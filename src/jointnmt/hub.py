@@ -125,7 +125,21 @@ class HubFolder(
         repo_id: str = "USER/NAME",
         folder: str | None = None,
     ) -> ModelCard:
-        """See `Pretrained.generate_model_card`."""
+        """The model card: data, scores, limits, settings and licences.
+
+        Args:
+            scores: scores on test sets, by name, of the stored weights computed in float32.
+            licence: licence of the model, as text; an identifier such as MIT is passed to the Hub, too. None: not
+                stated.
+            data_licence: sources and licences of the training text. None: not stated.
+            limits: limits of the model, besides those that follow from its settings.
+            weights: precision in which the weights are stored.
+            repo_id: name on the Hub, in the examples.
+            folder: path in the examples of a model that is not on the Hub.
+
+        Raises:
+            ModelError: if a file of the run is damaged.
+        """
         run, info = self._run, self._hub_mixin_info
         experiment = portable(self.translator.experiment)
         card_data = ModelCardData(

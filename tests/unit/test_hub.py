@@ -16,7 +16,7 @@ from jointnmt import Translator
 from jointnmt.config import read_yaml
 from jointnmt.errors import ConfigurationError, ModelError
 from jointnmt.evaluation.scores import corpus_scores
-from jointnmt.hub import validation_scores
+from jointnmt.hub import HubFolder, validation_scores
 from jointnmt.runs import checkpoint
 from jointnmt.shipped import MODELS
 from support.tiny import TinyModel
@@ -170,8 +170,8 @@ def test_the_card_states_data_settings_scores_and_licence(translator: Translator
     assert (data["language"], data["library_name"], data["pipeline_tag"]) == (["de", "en"], "jointnmt", "translation")
     assert "reformer-fast" in data["tags"]
     assert data["license"] == "cc-by-4.0"
-    assert translator.generate_model_card(licence="CC BY 2.0 FR").data.license == "other"  # not one of the Hub
-    assert translator.generate_model_card(licence="MIT").data.license == "mit"
+    for licence, of_hub in (("CC BY 2.0 FR", "other"), ("MIT", "mit")):  # the first is none of the Hub's
+        assert HubFolder(translator).generate_model_card(licence=licence).data.license == of_hub
     for expected in ("`train.de.gz`", "`train.en.gz`", "`valid.tsv`", "research only", "CC BY 4.0"):
         assert expected in card.text
     signature = scores.bleu.signature.replace("|", r"\|")  # a bar would start another column
@@ -185,7 +185,7 @@ def test_the_card_states_data_settings_scores_and_licence(translator: Translator
 
 def test_the_card_without_licence_and_scores_says_so(translator: Translator) -> None:
     translator.run = None
-    card = translator.generate_model_card()
+    card = HubFolder(translator).generate_model_card()
     assert card.text.count("not stated yet") == 3
     assert "No validation scores are recorded." in card.text
     assert card.data.license == "unknown"

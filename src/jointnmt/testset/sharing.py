@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.evaluation.scores import Scores, corpus_scores
+from jointnmt.hub import HubFolder
 from jointnmt.runs.folder import new_folder
 from jointnmt.runs.weights import StoredPrecision
 from jointnmt.testset.eval_set import EvalSet
@@ -24,7 +25,7 @@ class ShareOptions:
 
     weights: StoredPrecision = "float16"
     card: Mapping[str, str] = field(default_factory=dict)
-    """Arguments of `generate_model_card`, such as `licence`."""
+    """Arguments of `HubFolder.generate_model_card`, such as `licence`."""
     tests: Mapping[str, EvalSet] = field(default_factory=dict)
     """Test sets to measure the stored weights on, by their names in the card."""
     device: str = "auto"
@@ -49,7 +50,7 @@ def share_run(run: Path, folder: Path, options: ShareOptions, progress: Progress
         }
         shown = folder.resolve().name if folder.is_absolute() or not folder.name else folder.as_posix()
         card: dict[str, Any] = {"folder": shown, "weights": options.weights, "scores": scores, **options.card}
-        saved.generate_model_card(**card).save(unfinished / "README.md")
+        HubFolder(saved).generate_model_card(**card).save(unfinished / "README.md")
     return scores
 
 

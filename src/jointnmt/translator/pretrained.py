@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from jointnmt.experiment import Experiment
 from jointnmt.models import TranslationModel
 from jointnmt.runs.weights import StoredPrecision, check_precision
 from jointnmt.text.segmentation import Segmentation
-
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCard
-
-    from jointnmt.evaluation.scores import Scores
 
 
 class Pretrained:
@@ -23,7 +17,8 @@ class Pretrained:
     The folder is a RUN directory with what inference needs (resolved configuration, segmentation, weights), a model
     card (README.md) and `config.json` for the Hub. Its configuration contains no local paths.
 
-    `model_card_kwargs` of `save_pretrained` and `push_to_hub` takes the arguments of `generate_model_card`.
+    `model_card_kwargs` of `save_pretrained` and `push_to_hub` takes the arguments of
+    `HubFolder.generate_model_card`.
     """
 
     trained: TranslationModel
@@ -116,33 +111,3 @@ class Pretrained:
         card = {"repo_id": repo_id, "weights": weights, **(options.pop("model_card_kwargs", None) or {})}
         check_precision(card["weights"])  # before a repository is created
         return HubFolder(self).push_to_hub(repo_id, model_card_kwargs=card, **options)
-
-    def generate_model_card(
-        self,
-        scores: Mapping[str, Scores] | None = None,
-        licence: str | None = None,
-        data_licence: str | None = None,
-        limits: str = "Nothing more is stated yet.",
-        weights: StoredPrecision = "float32",
-        repo_id: str = "USER/NAME",
-        folder: str | None = None,
-    ) -> ModelCard:
-        """The model card: data, scores, limits, settings and licences.
-
-        Args:
-            scores: scores on test sets, by name, of the stored weights computed in float32.
-            licence: licence of the model, as text; an identifier such as MIT is passed to the Hub, too. None: not
-                stated.
-            data_licence: sources and licences of the training text. None: not stated.
-            limits: limits of the model, besides those that follow from its settings.
-            weights: precision in which the weights are stored.
-            repo_id: name on the Hub, in the examples.
-            folder: path in the examples of a model that is not on the Hub.
-
-        Raises:
-            MissingPackageError: without the extra `hub`.
-            ModelError: if a file of the run is damaged.
-        """
-        from jointnmt.hub import HubFolder
-
-        return HubFolder(self).generate_model_card(scores, licence, data_licence, limits, weights, repo_id, folder)
