@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from jointnmt.cli.main import app
 from jointnmt.experiment import Experiment
 from jointnmt.models import FAMILIES
-from jointnmt.scaling import RUNS
+from jointnmt.scaling.runs import RUNS
 from jointnmt.training.directory import TrainingDirectory
 from jointnmt.training.progress import NoDisplay
 from support.tiny import tiny_recipe, write_corpus

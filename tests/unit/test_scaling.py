@@ -17,21 +17,9 @@ from jointnmt.models import FAMILIES, ModelConfig
 from jointnmt.models.common import ShortcutConfig
 from jointnmt.models.reformer import ReformerBaseConfig, ReformerFastConfig
 from jointnmt.models.transformer import TransformerConfig
-from jointnmt.scaling import (
-    Gradient,
-    RunOutcome,
-    ScalingError,
-    StackSize,
-    Step,
-    cost,
-    depths,
-    parameter_ratio,
-    rounded,
-    scale,
-    step_size,
-    three_runs,
-    width_ratio,
-)
+from jointnmt.scaling.runs import RunOutcome, three_runs
+from jointnmt.scaling.sizes import StackSize, depths, parameter_ratio, width_ratio
+from jointnmt.scaling.step import Gradient, ScalingError, Step, cost, rounded, scale, step_size
 from support.tiny import TinyModel, tiny_recipe
 
 PAPER = Gradient(0.01063, 0.01069)  # Li et al. 2020, section "Results", the paragraph on scaling

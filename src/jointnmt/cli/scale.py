@@ -17,16 +17,11 @@ from jointnmt.cli.options import RecipeArgument, RecipeSettings
 from jointnmt.errors import ConfigurationError
 from jointnmt.experiment import Experiment
 from jointnmt.runs.directory import RunDirectory
-from jointnmt.scaling import (
-    RUNS,
-    ScalingError,
-    depths,
-    scaling_report,
-    three_runs,
-    trained_outcomes,
-    write_report,
-)
-from jointnmt.scaling import scale as scale_experiment
+from jointnmt.scaling.report import scaling_report, write_report
+from jointnmt.scaling.runs import RUNS, three_runs, trained_outcomes
+from jointnmt.scaling.sizes import depths
+from jointnmt.scaling.step import ScalingError
+from jointnmt.scaling.step import scale as scale_experiment
 from jointnmt.training.processes import is_first
 from jointnmt.training.progress import choose_display
 

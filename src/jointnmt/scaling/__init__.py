@@ -7,28 +7,3 @@ cross-entropies are a gradient; one step along it, up to the target number of pa
 E is not changed, as in the paper. All depths of a model (PreNet and grid, encoder and decoder) grow by the same number
 of layers.
 """
-
-from jointnmt.scaling.report import scaling_report, write_report
-from jointnmt.scaling.runs import RUNS, RunOutcome, three_runs, trained_outcomes
-from jointnmt.scaling.sizes import StackSize, depths, parameter_ratio, width_ratio
-from jointnmt.scaling.step import Gradient, ScalingError, Step, cost, rounded, scale, step_size
-
-__all__ = [
-    "RUNS",
-    "Gradient",
-    "RunOutcome",
-    "ScalingError",
-    "StackSize",
-    "Step",
-    "cost",
-    "depths",
-    "parameter_ratio",
-    "rounded",
-    "scale",
-    "scaling_report",
-    "step_size",
-    "three_runs",
-    "trained_outcomes",
-    "width_ratio",
-    "write_report",
-]
