@@ -1,8 +1,9 @@
-"""Atomic file writes: at any moment a file has all of its old content, or all of its new content."""
+"""Atomic file writes: at any moment a file has all of its old content, or all of its new content. Hashes of files."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -97,6 +98,16 @@ def publish(unfinished: Path, path: Path) -> None:
         os.fsync(file.fileno())
     unfinished.replace(path)
     sync_folder(path.parent)
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -29,11 +29,11 @@ from jointnmt.data.building import (
     write_store,
 )
 from jointnmt.data.corpus import DataConfig
-from jointnmt.data.digests import hash_file
 from jointnmt.data.segmenting import BlockSegmenter
 from jointnmt.data.store import TokenStore, build_store
 from jointnmt.data.store_check import checksum
 from jointnmt.errors import ConfigurationError, DataError, LostProcessError
+from jointnmt.files import hash_file
 
 
 @dataclass

@@ -15,9 +15,9 @@ from jointnmt.cli.console import counted, stderr
 from jointnmt.cli.conversation import greeting, prompted
 from jointnmt.cli.lines import STANDARD_INPUT, input_lines, open_output
 from jointnmt.cli.resumption import Write, resumable_output
-from jointnmt.data.digests import hash_file
 from jointnmt.data.lines import lines_or_errors
 from jointnmt.errors import ConfigurationError
+from jointnmt.files import hash_file
 from jointnmt.translator import Translation, TranslationOptions, Translator
 from jointnmt.translator.searching import check_options
 

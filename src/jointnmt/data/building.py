@@ -15,13 +15,13 @@ import numpy as np
 
 from jointnmt.data.blocks import LineBlock, divide
 from jointnmt.data.corpus import ParallelText
-from jointnmt.data.digests import hash_file
 from jointnmt.data.filtering import SeenDigests
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pool import Pool
 from jointnmt.data.segmenting import DIGEST, BlockSegmenter, pyarrow, store_schema
 from jointnmt.data.store_check import LENGTHS, SHARDS, checksum
 from jointnmt.errors import DataError, LostProcessError
+from jointnmt.files import hash_file
 
 if TYPE_CHECKING:
     from filelock import FileLock

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from jointnmt.data.blocks import LineBlock, read_block
 from jointnmt.data.corpus import ParallelText
-from jointnmt.data.digests import hash_file
 from jointnmt.data.filtering import keep_by_length
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pairs import Pair
 from jointnmt.extras import extra
+from jointnmt.files import hash_file
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation

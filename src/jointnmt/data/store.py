@@ -17,12 +17,12 @@ import numpy.typing as npt
 from jointnmt.cores import cores_allowed
 from jointnmt.data.building import Which, remove_abandoned, store_lock, unfinished_store, write_store
 from jointnmt.data.corpus import DataConfig, ParallelText, unreadable
-from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterConfig, FilterReport
 from jointnmt.data.pool import Pool, Processes, ThisProcess
 from jointnmt.data.segmenting import pyarrow
 from jointnmt.data.store_check import LENGTHS, fault, shards
 from jointnmt.errors import ConfigurationError, DataError, reason
+from jointnmt.files import hash_file
 from jointnmt.text.special import eos_id
 
 if TYPE_CHECKING:

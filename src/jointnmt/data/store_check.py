@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jointnmt.data.digests import hash_file
 from jointnmt.data.segmenting import pyarrow
+from jointnmt.files import hash_file
 
 if TYPE_CHECKING:
     from jointnmt.text.segmentation import Segmentation

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
-from jointnmt.data.digests import hash_file
+from jointnmt.files import hash_file
 
 PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.config import read_yaml
-from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, MissingPackageError
 from jointnmt.experiment import Experiment
-from jointnmt.files import write_text
+from jointnmt.files import hash_file, write_text
 from jointnmt.models.families import find_family
 from jointnmt.runs import checkpoint
 from jointnmt.runs.parts import is_bound

@@ -8,9 +8,8 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from jointnmt.data.digests import hash_file
 from jointnmt.errors import ConfigurationError, ModelError, reason
-from jointnmt.files import replaced
+from jointnmt.files import hash_file, replaced
 from jointnmt.runs.storage import HIDDEN, Folder
 from jointnmt.shipped import CONFIGURATION_FILE
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from jointnmt.errors import DataError, JointNMTError, MissingPackageError, ModelError, reason
+from jointnmt.files import hash_file
 from jointnmt.text.config import FILES, SegmentationConfig
 from jointnmt.text.kept_lines import KeptLines
 from jointnmt.text.languages import base_language
@@ -279,7 +280,7 @@ def hash_files(directory: Path) -> str:
     digest = hashlib.sha256()
     try:
         for name in names:
-            digest.update(f"{name} {hashlib.sha256((directory / name).read_bytes()).hexdigest()}\n".encode())
+            digest.update(f"{name} {hash_file(directory / name)}\n".encode())
     except OSError as error:
         raise ModelError(f"{directory}: the segmentation cannot be read: {reason(error)}.") from error
     if _SETTINGS not in names:

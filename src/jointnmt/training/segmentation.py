@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
-from jointnmt.data.digests import hash_file
 from jointnmt.data.filters import FilterReport
 from jointnmt.data.pairs import Pair, read_pairs
 from jointnmt.experiment import Experiment
+from jointnmt.files import hash_file
 from jointnmt.runs.directory import RunDirectory
 from jointnmt.text.segmentation import Segmentation, hash_files
 from jointnmt.training.directory import TrainingDirectory
