@@ -4,7 +4,6 @@ Checking a code needs only langcodes' own list; the names are in another package
 when they are needed.
 """
 
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
@@ -16,6 +15,8 @@ from jointnmt.extras import extra
 
 LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages written without spaces between sentences and most words."""
+NAMED_IN = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
+"""Languages in which names of languages are recognised."""
 
 
 @lru_cache(1024)
@@ -66,8 +67,8 @@ def language_name(code: str) -> str:
 
 
 @cache
-def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
-    """Two-letter codes by code and by the names of their languages in the given languages, in lower case.
+def languages_by_name() -> dict[str, str]:
+    """Two-letter codes by code and by the names of their languages in `NAMED_IN`, in lower case.
 
     Raises:
         MissingPackageError: if the names of languages are not installed.
@@ -78,7 +79,7 @@ def languages_by_name(named_in: Sequence[str]) -> dict[str, str]:
         import language_data  # noqa: F401
     codes = [code for code in map("".join, product(ascii_lowercase, repeat=2)) if langcodes.tag_is_valid(code)]
     found = {code: code for code in codes}
-    for language, code in product(named_in, codes):
+    for language, code in product(NAMED_IN, codes):
         found.setdefault(langcodes.get(code).display_name(language).casefold(), code)
     return found
 

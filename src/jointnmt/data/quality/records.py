@@ -21,9 +21,6 @@ HEADINGS = frozenset(
 )
 """Words of headers, besides codes and names of languages."""
 
-NAMED_IN = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")
-"""Languages in which names of languages are recognised."""
-
 MOST_WORDS = 3
 """Most words of a heading."""
 
@@ -176,15 +173,13 @@ def _is_text(cells: Sequence[str]) -> bool:
 def is_heading(cell: str) -> bool:
     """Whether a cell reads as the name of a column: a word of `HEADINGS`, or a language."""
     words = [word for word in re.split(r"[\s_\-./()\"']+", cell.strip().casefold()) if word]
-    return 0 < len(words) <= MOST_WORDS and all(
-        word in HEADINGS or word in languages_by_name(NAMED_IN) for word in words
-    )
+    return 0 < len(words) <= MOST_WORDS and all(word in HEADINGS or word in languages_by_name() for word in words)
 
 
 def _heading_language(cell: str) -> str | None:
     words = re.split(r"[\s_\-./()\"']+", cell.strip().casefold())
-    return next((languages_by_name(NAMED_IN)[word] for word in words if word in languages_by_name(NAMED_IN)), None)
+    return next((languages_by_name()[word] for word in words if word in languages_by_name()), None)
 
 
 def _last_code(key: str) -> str | None:
-    return languages_by_name(NAMED_IN).get(key.rpartition(".")[2].casefold())
+    return languages_by_name().get(key.rpartition(".")[2].casefold())
