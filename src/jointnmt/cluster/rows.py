@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from jointnmt.data.corpus import lines_of_stream
 from jointnmt.data.lines import decoded_or_error
@@ -13,21 +13,6 @@ from jointnmt.data.pairs import json_value
 from jointnmt.errors import ConfigurationError, DataError
 
 Format = Literal["text", "jsonl", "parquet"]
-
-
-class ShardRows(Protocol):
-    """The rows of a shard."""
-
-    texts: list[str | DataError]
-    """Texts to translate, with an error in place of a row without a text."""
-
-    def raw(self, index: int) -> str | None:
-        """A row for the list of untranslated rows: its line, or its text."""
-        ...
-
-    def written(self, translations: Sequence[str | None]) -> bytes:
-        """The content of a file of the rows with their translations (None: untranslated)."""
-        ...
 
 
 def lines_from(stream: Any, name: str, start: int, stop: int) -> list[bytes]:
@@ -127,6 +112,11 @@ class ParquetRows:
         added = pa.array(translations, pa.string())
         parquet.write_table(self._table.append_column(self._into, added), stream)
         return stream.getvalue()
+
+
+ShardRows = TextRows | JsonRows | ParquetRows
+"""The rows of a shard: `texts` to translate, with an error in place of a row without a text; each `raw` row for the
+list of untranslated rows; and the file's content as `written` with translations (None: untranslated)."""
 
 
 def check_columns(schema: Any, origin: str, column: str, into: str) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -36,17 +36,6 @@ class Rendered(NamedTuple):
 
 EMPTY = replace(NOTHING, alignment=torch.zeros(0, 0))
 """The translation of a sentence without a piece, such as a control character that Moses tokenisation removes."""
-
-
-class Document(Protocol):
-    """A text with sentences."""
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """All sentences, in order."""
-
-    def filled(self, translations: Sequence[Rendered], language: str) -> str:
-        """The document with its sentences replaced by translations into `language`."""
 
 
 @dataclass(frozen=True)
@@ -120,3 +109,6 @@ class Html:
         text = part.text
         before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
         return escaped(before) + joined(placed, space) + escaped(after)
+
+
+Document = PlainText | Html
