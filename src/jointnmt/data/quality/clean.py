@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import TextIO
 from jointnmt.data.quality.check import CheckedText
 from jointnmt.data.quality.problems import NUMBERS
 from jointnmt.errors import ConfigurationError
-from jointnmt.files import publish
+from jointnmt.files import replaced
 
 REMOVED = "removed.tsv"
 """File of the removed pairs: place, reason, source, target."""
-
 
 UNFINISHED = ".new-"
 """Beginning of the names of folders that a killed process may have left."""
@@ -56,18 +54,11 @@ def new_files(paths: Sequence[Path], errors: str = "strict") -> Iterator[list[Te
     """
     if twice := [path for number, path in enumerate(paths) if path in paths[:number]]:
         raise ConfigurationError(f"{twice[0]}: would be written twice. Give two different names.")
-    unfinished = [path.with_name(f".{path.name}.new-{secrets.token_hex(4)}") for path in paths]
-    try:
-        with ExitStack() as stack:
-            yield [
-                stack.enter_context(path.open("w", encoding="utf-8", errors=errors, newline="\n"))
-                for path in unfinished
-            ]
-        for path, name in zip(unfinished, paths, strict=True):
-            publish(path, name)
-    finally:
-        for path in unfinished:
-            path.unlink(missing_ok=True)
+    with ExitStack() as named, ExitStack() as opened:  # all are closed before the first gets its name
+        unfinished = [named.enter_context(replaced(path, shared=True)) for path in paths]
+        yield [
+            opened.enter_context(path.open("w", encoding="utf-8", errors=errors, newline="\n")) for path in unfinished
+        ]
 
 
 def write_clean(checked: Sequence[CheckedText], directory: Path, languages: tuple[str, str]) -> dict[str, int]:
