@@ -348,23 +348,14 @@ def test_a_directory_with_other_things_is_refused(corpus: Path, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_changed_data_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "what"), [("train.de", "training"), ("valid.de", "validation")])
+def test_changed_data_is_refused(tmp_path: Path, name: str, what: str) -> None:
     write_corpus(tmp_path)
     stop_at(tmp_path, tmp_path / "run", 2)
-    text = (tmp_path / "train.de").read_text(encoding="utf-8")
-    (tmp_path / "train.de").write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    (tmp_path / name).write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
     for start in (train, prepare_data):
-        with pytest.raises(DataError, match="training data has changed"):
-            start(experiment(tmp_path), tmp_path / "run", NoDisplay())
-
-
-def test_changed_validation_data_is_refused(tmp_path: Path) -> None:
-    write_corpus(tmp_path)
-    stop_at(tmp_path, tmp_path / "run", 2)
-    text = (tmp_path / "valid.de").read_text(encoding="utf-8")
-    (tmp_path / "valid.de").write_text(text.replace("wort1 ", "wort2 "), encoding="utf-8")
-    for start in (train, prepare_data):
-        with pytest.raises(DataError, match="validation data has changed"):
+        with pytest.raises(DataError, match=f"{what} data has changed"):
             start(experiment(tmp_path), tmp_path / "run", NoDisplay())
 
 
