@@ -15,7 +15,7 @@ from itertools import compress
 from random import Random
 from typing import ClassVar, Literal, Protocol, Self, get_args
 
-Pair = tuple[str, str]
+SentencePair = tuple[str, str]
 CopyKind = Literal["numbers", "names", "typed"]
 COPY_KINDS: tuple[CopyKind, ...] = get_args(CopyKind)
 
@@ -31,10 +31,10 @@ class Change(Protocol):
     most_of_pair: ClassVar[int]
     """Most copies of a pair."""
 
-    def fits(self, pair: Pair) -> bool:
+    def fits(self, pair: SentencePair) -> bool:
         """Whether there is something to change, and the rest of the pair would stay right."""
 
-    def changed(self, pair: Pair, random: Random) -> Pair:
+    def changed(self, pair: SentencePair, random: Random) -> SentencePair:
         """The changed pair."""
 
 
@@ -44,10 +44,12 @@ class Copies:
 
     kind: CopyKind
     description: str
-    pairs: Sequence[Pair] = field(repr=False)
+    pairs: Sequence[SentencePair] = field(repr=False)
 
 
-def make_copies(train_pairs: Callable[[], Iterable[Pair]], may_be_learnt: Callable[[Pair], bool]) -> tuple[Copies, ...]:
+def make_copies(
+    train_pairs: Callable[[], Iterable[SentencePair]], may_be_learnt: Callable[[SentencePair], bool]
+) -> tuple[Copies, ...]:
     """All copies of a training text that may be learnt; a kind of which there are none is left out.
 
     They depend on nothing but the text: each has a generator that is seeded with its pair.
@@ -64,7 +66,7 @@ def make_copies(train_pairs: Callable[[], Iterable[Pair]], may_be_learnt: Callab
     return tuple(copies for copies in found if copies.pairs)
 
 
-def _copies(change: Change, train_pairs: Callable[[], Iterable[Pair]]) -> Iterator[Pair]:
+def _copies(change: Change, train_pairs: Callable[[], Iterable[SentencePair]]) -> Iterator[SentencePair]:
     """Copies of the pairs that the change fits, evenly many of each, in their order."""
     fits = [change.fits(pair) for pair in train_pairs()]
     fitting = sum(fits)
@@ -87,13 +89,13 @@ class OtherNumbers:
     _KEPT = ("0", "1")
     """Numbers that words agree with."""
 
-    def fits(self, pair: Pair) -> bool:
+    def fits(self, pair: SentencePair) -> bool:
         """Whether both sides have the same numbers, and others would fit as well."""
         source, target = (sorted(self._NUMBER.findall(side)) for side in pair)
         changes = any(number not in self._KEPT for number in source)
         return changes and source == target and not any(map(self._WITH_LETTERS.search, pair))
 
-    def changed(self, pair: Pair, random: Random) -> Pair:
+    def changed(self, pair: SentencePair, random: Random) -> SentencePair:
         """The pair with other numbers."""
         drawn: dict[str, str] = {}
 
@@ -128,7 +130,7 @@ class OtherNames:
     """Letters of a made-up name."""
 
     @classmethod
-    def of(cls, train_pairs: Iterable[Pair]) -> Self:
+    def of(cls, train_pairs: Iterable[SentencePair]) -> Self:
         """The names of a text."""
         found, words = set[str](), set[str]()
         for pair in train_pairs:
@@ -140,12 +142,12 @@ class OtherNames:
         parts = (word for word in words if len(word) > cls._SHORTEST and scripts.issuperset(map(_script, word)))
         return cls(frozenset(names), tuple(sorted(parts)))
 
-    def fits(self, pair: Pair) -> bool:
+    def fits(self, pair: SentencePair) -> bool:
         """Whether both sides have the same names."""
         source, target = (sorted(word for word in self._WORD.findall(side) if word in self.names) for side in pair)
         return bool(self.words) and source == target != []
 
-    def changed(self, pair: Pair, random: Random) -> Pair:
+    def changed(self, pair: SentencePair, random: Random) -> SentencePair:
         """The pair with made-up names."""
         drawn: dict[str, str] = {}
 
@@ -174,11 +176,11 @@ class Typed:
 
     _FINAL_MARK = re.compile(r"[.!?。！？]+$")
 
-    def fits(self, pair: Pair) -> bool:
+    def fits(self, pair: SentencePair) -> bool:
         """Whether both sides have a final mark, and more."""
         return all(self._FINAL_MARK.search(side) and side.strip(".!?。！？") for side in pair)
 
-    def changed(self, pair: Pair, random: Random) -> Pair:
+    def changed(self, pair: SentencePair, random: Random) -> SentencePair:
         """The pair with a case drawn for the source, and with final marks or without; without if its case is kept."""
         source, target = pair
         kept = source
