@@ -161,8 +161,13 @@ def test_copies_as_people_type_keep_the_words() -> None:
     assert typed.changed(("犬です。", "It's a dog."), random) == ("犬です", "It's a dog")
 
 
-@pytest.mark.parametrize(("fitting", "number"), [(0, 0), (1, 8), (6, 48), (10, 50), (50, 50), (51, 50), (900, 50)])
-def test_copies_are_a_small_part_of_the_text_and_of_many_pairs(fitting: int, number: int) -> None:
+@pytest.mark.parametrize(("enough", "most"), [(8000, 250), (100, 100), (50, 50), (10, 50)])
+@pytest.mark.parametrize("fitting", [0, 1, 6, 51, 900])
+def test_copies_are_a_small_part_of_the_text_and_of_many_pairs(
+    fitting: int, enough: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jointnmt.planning.copies.ENOUGH", enough)
+    number = min(50 * fitting, most)
     pairs = [("a" * place + " 7", "7") if place <= fitting else ("", "") for place in range(1, 1001)]
     made = [pair for copies in make_copies(lambda: pairs, lambda _: True) for pair in copies.pairs]
     assert len(made) == number

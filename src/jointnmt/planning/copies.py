@@ -19,8 +19,10 @@ SentencePair = tuple[str, str]
 CopyKind = Literal["numbers", "names", "typed"]
 COPY_KINDS: tuple[CopyKind, ...] = get_args(CopyKind)
 
-MOST_OF_TEXT = 0.05
-"""Most copies of a kind, as a share of the training pairs."""
+MOST_OF_TEXT, MOST_OF_LITTLE_TEXT = 0.05, 0.25
+"""Most copies of a kind, as a share of the training pairs: the latter as long as they are not `ENOUGH`."""
+ENOUGH = 8000
+"""Copies of a kind from which a model learns it: hundreds among 10,000 pairs are too few."""
 
 
 class Change(Protocol):
@@ -70,7 +72,8 @@ def _copies(change: Change, train_pairs: Callable[[], Iterable[SentencePair]]) -
     """Copies of the pairs that the change fits, evenly many of each, in their order."""
     fits = [change.fits(pair) for pair in train_pairs()]
     fitting = sum(fits)
-    number = min(change.most_of_pair * fitting, int(MOST_OF_TEXT * len(fits)))
+    of_text = max(int(MOST_OF_TEXT * len(fits)), min(ENOUGH, int(MOST_OF_LITTLE_TEXT * len(fits))))
+    number = min(change.most_of_pair * fitting, of_text)
     for place, pair in enumerate(compress(train_pairs(), fits)):
         random = Random("\t".join(pair))
         for _ in range((place + 1) * number // fitting - place * number // fitting):
@@ -81,7 +84,7 @@ class OtherNumbers:
     """Replaces numbers by others of as many digits."""
 
     description: ClassVar = "with other numbers"
-    most_of_pair: ClassVar = 8
+    most_of_pair: ClassVar = 50
 
     _NUMBER = re.compile(r"[0-9]+")
     _WITH_LETTERS = re.compile(r"[0-9][^\W\d_]|[^\W\d_][0-9]")
@@ -121,7 +124,7 @@ class OtherNames:
     """Words in lower case, in the scripts of the names."""
 
     description: ClassVar = "with made-up names"
-    most_of_pair: ClassVar = 8
+    most_of_pair: ClassVar = 50
 
     _WORD = re.compile(r"[^\W\d_]+")
     _SHORTEST = 3
