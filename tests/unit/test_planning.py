@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from jointnmt.experiment import Experiment
+from jointnmt.planning.approaches import FromScratch
 from jointnmt.planning.copies import OtherNames, OtherNumbers, Typed, make_copies
 from jointnmt.planning.expectation import MEASURED, expectation, expected_bleu
 from jointnmt.planning.holdout import LEFT_OUT, TEST, TRAIN, VALID, hold_out, num_held_out
@@ -173,6 +175,16 @@ def test_copies_are_a_small_part_of_the_text_and_of_many_pairs(
     assert len(made) == number
     per_pair = Counter(source.split()[0] for source, _ in made)
     assert not number or max(per_pair.values()) - min(per_pair.values()) <= 1
+
+
+def test_the_pieces_of_copies_count(tmp_path: Path) -> None:
+    pairs = [SimpleNamespace(source=f"Das sind {n} Hunde.", target=f"These are {n} dogs.") for n in range(100, 140)]
+    checked: Any = [SimpleNamespace(good_pairs=lambda: pairs)]
+    parts = CorpusParts(tmp_path, ("de", "en"), {"train": 40}, 160, 0, (), {0: np.full(40, TRAIN, np.uint8)})
+    with_copies = replace(parts, copies=copies_of(parts, checked))
+    assert [len(copies.pairs) for copies in with_copies.copies] == [10, 10]
+    fewer, more = (FromScratch("transformer").segment(each, checked)[1] for each in (parts, with_copies))
+    assert more.pieces == pytest.approx(1.5 * fewer.pieces, rel=0.1) and more.pairs == fewer.pairs == 40
 
 
 def test_no_copy_is_a_held_out_sentence_but_for_case_and_punctuation(
