@@ -23,6 +23,8 @@ async function bundle(entry) {
 
 // The licences of the packages that went into the script, as they ask for.
 async function licences(inputs) {
+  const elsewhere = inputs.find((path) => !/^(src|node_modules)\//.test(path)); // as where node_modules is a link
+  if (elsewhere) throw new Error(`no licence is known of ${elsewhere}, outside web/node_modules: npm ci --prefix web`);
   const found = inputs.flatMap((path) => path.match(/^node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1] ?? []);
   const packages = [...new Set(found)].sort();
   const texts = packages.map(async (name) => {
