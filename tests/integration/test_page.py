@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from jointnmt import Translator
 from jointnmt.analysis.inspection import inspect_pair
@@ -99,7 +99,7 @@ def test_sentences_that_share_a_line_are_translated_by_themselves(
     field.focus()
     field.evaluate("(each, place) => each.setSelectionRange(place, place)", text.index(sentences[1]) + 1)
     expect(lines.nth(1)).to_have_class("current")
-    page.mouse.move(*centre(page.locator(".source [data-line='1'] [data-word='0']")))
+    point_at(page, text.index(sentences[1]))
     expect(words(page, "grid", 1).locator("visible=true").and_(page.locator("[data-weight]")).first).to_be_visible()
     show(page, "Grid")
     expect(page.get_by_text("2 of 4")).to_be_visible()
@@ -127,20 +127,66 @@ def test_a_word_under_the_pointer_shows_its_alignment(page: Page, translators: d
     assert alignment is not None
     for place in range(2):
         words(page, "transformer").nth(place).hover()
-        marked = page.locator(".source [data-line='0'] [data-word]").evaluate_all(
-            "all => all.map(each => Number(each.dataset.weight ?? 0))"
+        marked = page.locator(".source [data-weight]").evaluate_all(
+            "all => all.map(each => [Number(each.dataset.word), Number(each.dataset.weight)])"
         )
-        expected = [weight if weight >= 0.04 else 0 for weight in alignment[place].tolist()[: len(marked)]]
-        assert marked == pytest.approx(expected, abs=0.006)
+        weights = enumerate(alignment[place].tolist()[: len(SOURCE.split())])
+        assert dict(marked) == pytest.approx({word: weight for word, weight in weights if weight >= 0.04}, abs=0.006)
     column = int(np.argmax(np.asarray(alignment)[:, 0]))
-    page.mouse.move(*centre(page.locator(".source [data-line='0'] [data-word='0']")))
+    point_at(page, 0)
     expect(words(page, "transformer").nth(column)).to_have_attribute("data-weight", f"{alignment[column][0]:.2f}")
 
 
-def centre(found: Locator) -> tuple[float, float]:
-    box = found.bounding_box()
-    assert box is not None
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+def test_marks_are_behind_their_words_where_a_line_just_fits(page: Page) -> None:
+    """In sheets of many widths, the browser finds the word of a mark in the field at both ends of the mark."""
+    page.set_viewport_size({"width": 1440, "height": 1600})
+    source_field(page).fill("der Hund sieht die Katze und der Mann hört die Frau nicht und die Katze sieht den Hund")
+    settled(page)
+    words(page, "transformer").first.hover()
+    expect(page.locator(".source [data-weight]").first).to_be_visible()
+    pieces, apart = page.evaluate(
+        """async () => {
+            const [sheet, field] = [".sheet.source", "textarea"].map((each) => document.querySelector(each));
+            const found = [...field.value.matchAll(/\\S+/g)];
+            const beginnings = found.slice(3).map((last) => field.value.slice(0, last.index + last[0].length));
+            const plain = document.querySelector(".words").appendChild(document.createElement("div"));
+            plain.style = "width: max-content; white-space: pre";
+            const widths = ["Kat", ...beginnings].map((text) => {
+                plain.textContent = text;
+                return plain.getBoundingClientRect().width + 2; // with the borders of the sheet
+            });
+            plain.remove();
+            const [pieces, apart] = [[], []];
+            for (const width of widths) {
+                sheet.style.width = `${width}px`;
+                for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+                const marks = [...sheet.querySelectorAll("[data-weight]")].flatMap((each) =>
+                    [...each.getClientRects()].map((box) => ({ box, word: found[each.dataset.word] })));
+                pieces.push(marks.length);
+                for (const { box, word } of marks)
+                    for (const x of [box.left + 1, box.right - 1]) {
+                        const at = document.caretPositionFromPoint(x, (box.top + box.bottom) / 2);
+                        const place = at?.offsetNode === field ? at.offset - word.index : -1;
+                        if (place < 0 || place > word[0].length) apart.push([width, word[0], word.index, at?.offset]);
+                    }
+            }
+            return [pieces, apart];
+        }"""
+    )
+    assert apart == []
+    assert pieces[0] > pieces[-1] > 0, "in the narrowest sheet, words are broken"
+
+
+def point_at(page: Page, place: int) -> None:
+    """Move the pointer to a letter of the first paragraph of the source text."""
+    middle = """(each, place) => {
+        const range = document.createRange();
+        range.setStart(each.firstChild, place);
+        range.setEnd(each.firstChild, place + 1);
+        const { left, top, width, height } = range.getBoundingClientRect();
+        return [left + width / 2, top + height / 2];
+    }"""
+    page.mouse.move(*page.locator(".source .words > div").first.evaluate(middle, place))
 
 
 def test_a_word_is_changed_and_the_rest_translated_anew(page: Page, translators: dict[str, Translator]) -> None:

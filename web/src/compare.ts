@@ -6,7 +6,7 @@ import { choice, h, offer, s } from "./dom";
 import type { View } from "./main";
 import { savingButtons } from "./saving";
 import { table } from "./search";
-import { spansOf } from "./source";
+import { spansOf } from "./target";
 import { colour } from "./theme";
 import { differences, shown, wordsOf } from "./tokens";
 import { percent } from "./tree";

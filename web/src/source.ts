@@ -1,4 +1,4 @@
-// The source text: typed into a field behind which its words stand, so that they can be marked; in a file, only read.
+// The source text: typed into a field behind which it stands again, so that words can be marked; in a file, only read.
 
 import type { App, Line } from "./app";
 import { debounced, h } from "./dom";
@@ -12,14 +12,17 @@ export interface Marked {
 }
 
 const PAUSE = 350; // milliseconds without a key, until what was typed is translated
+const LEAST = 0.04; // of the weights that are marked
 
 export class SourceText {
   readonly element: HTMLElement;
+  private readonly marks = h("div", { class: "marks" });
+  /** Each paragraph as one text: elements in it would round its width, and break lines unlike the field. */
   private readonly words = h("div", { class: "words" });
   private readonly field: HTMLTextAreaElement | null = null;
-  private readonly rows = new Map<Line, { row: HTMLElement; words: Word[] }>();
-  private readonly paragraphs = new Map<string, HTMLElement>(); // by their texts
-  private current: Line | null = null; // whose row is marked
+  private readonly places = new Map<Line, { paragraph: Element; start: number }>();
+  private current: Line | null = null;
+  private marked: { line: Line; stretches: readonly Marked[] } | null = null;
 
   constructor(
     private readonly app: App,
@@ -27,20 +30,20 @@ export class SourceText {
   ) {
     if (!app.origin.live) {
       this.words.addEventListener("click", (event) => {
-        const row = (event.target as Element).closest<HTMLElement>("[data-line]");
-        if (row) app.look({ current: Number(row.dataset.line) });
+        const found = [...this.places].find(([, { paragraph }]) => paragraph === event.target);
+        if (found) app.look({ current: app.lines.indexOf(found[0]) });
       });
-      this.element = h("div", { class: "sheet source" }, this.words);
+      this.element = h("div", { class: "sheet source" }, this.marks, this.words);
     } else {
       this.field = this.createField();
       this.words.setAttribute("aria-hidden", "true");
-      this.element = h("div", { class: "sheet source typed" }, this.words, this.field);
+      this.element = h("div", { class: "sheet source typed" }, this.marks, this.words, this.field);
     }
+    new ResizeObserver(() => this.draw()).observe(this.words);
     this.element.addEventListener("pointermove", (event) => this.pointed(event));
     this.element.addEventListener("pointerleave", () => meant(app.line, null));
     app.on("lines", () => this.render());
     app.on("place", () => this.renderPlace());
-    app.on("line", (line) => this.renderLine(line));
     app.on("models", () => this.renderLanguage());
     this.renderLanguage();
     this.render();
@@ -59,7 +62,8 @@ export class SourceText {
       autocapitalize: "off",
       oninput: () => {
         app.typed();
-        this.render(field.value);
+        this.renderText(field.value.split("\n")); // without marks: it is not translated yet
+        this.draw();
         translate.later();
       },
     });
@@ -85,94 +89,92 @@ export class SourceText {
       place -= length;
     }
     if (current !== this.app.current) this.app.look({ current });
-    const word = this.rows.get(this.app.line)?.words.find(({ start, end }) => start <= place && place <= end);
+    const word = this.wordsIn(this.app.line).find(({ start, end }) => start <= place && place <= end);
     this.meant(this.app.line, word ?? null);
   }
 
-  private pointed(event: PointerEvent): void {
-    const under = document.elementsFromPoint(event.clientX, event.clientY);
-    const span = under.find((each): each is HTMLElement => each instanceof HTMLElement && each.dataset.word !== undefined);
-    const row = span?.closest<HTMLElement>("[data-line]");
-    const line = row && this.app.lines[Number(row.dataset.line)];
-    if (line) this.meant(line, this.rows.get(line)?.words[Number(span!.dataset.word)] ?? null);
-    else this.meant(this.app.line, null);
+  private pointed({ clientX: x, clientY: y }: PointerEvent): void {
+    const under = document.elementsFromPoint(x, y);
+    const isUnder = (line: Line, start: number, end: number): boolean =>
+      this.boxesOf(line, start, end).some((box) => box.left <= x && x < box.right && box.top <= y && y < box.bottom);
+    for (const [line, { paragraph }] of this.places) {
+      if (!under.includes(paragraph) || !isUnder(line, 0, line.source.length)) continue;
+      const word = this.wordsIn(line).find(({ start, end }) => isUnder(line, start, end));
+      if (word) return this.meant(line, word);
+    }
+    this.meant(this.app.line, null);
   }
 
   /** Mark stretches of a line, and nothing elsewhere. */
-  mark(line: Line, marked: readonly Marked[]): void {
-    this.words.querySelectorAll<HTMLElement>("[data-weight]").forEach((span) => {
-      delete span.dataset.weight;
-      span.style.removeProperty("--weight");
-    });
-    const found = this.rows.get(line);
-    if (!found) return;
-    const spans = found.row.querySelectorAll<HTMLElement>("[data-word]");
-    found.words.forEach((word, index) => {
-      const over = marked.filter(({ start, end }) => start < word.end && word.start < end);
-      const weight = Math.max(0, ...over.map((each) => each.weight));
-      if (weight < 0.04 || !spans[index]) return;
-      spans[index].dataset.weight = weight.toFixed(2);
-      spans[index].style.setProperty("--weight", weight.toFixed(3));
-    });
+  mark(line: Line, stretches: readonly Marked[]): void {
+    this.marked = { line, stretches };
+    this.draw();
   }
 
-  private render(typed?: string): void {
+  private render(): void {
     const { field, app } = this;
-    if (typed !== undefined) {
-      // What is being typed is not translated yet: words come with the translation.
-      const known = (each: string): Node | undefined => this.paragraphs.get(each)?.cloneNode(true);
-      this.words.replaceChildren(...typed.split("\n").map((each) => known(each) ?? h("div", {}, each || "\u200b")));
-      return;
-    }
     if (field && field.value !== app.text) field.value = app.text;
-    this.rows.clear();
-    this.paragraphs.clear();
-    let number = 0;
-    this.words.replaceChildren(...app.paragraphs.map((group) => {
-      const text = group.map(({ source, after }) => source + after).join("").replace("\n", "");
-      const paragraph = h("div", {}, ...group.flatMap((line) => [this.createRow(line, number++), line.after.replace("\n", "")]));
-      this.paragraphs.set(text, paragraph);
-      return paragraph;
-    }));
+    const { paragraphs } = app;
+    const texts = paragraphs.map((group) => group.map(({ source, after }) => source + after).join(""));
+    this.renderText(texts.map((text) => text.replace(/\n$/, "")));
+    paragraphs.forEach((group, index) => {
+      let start = 0;
+      for (const line of group) {
+        this.places.set(line, { paragraph: this.words.children[index], start });
+        start += line.source.length + line.after.length;
+      }
+    });
     this.renderPlace();
     if (field && document.activeElement === field) this.caretMoved(field);
   }
 
+  private renderText(paragraphs: readonly string[]): void {
+    this.places.clear();
+    this.marked = null;
+    this.words.replaceChildren(...paragraphs.map((text) => h("div", {}, text || "\u200b"))); // of a line's height
+  }
+
   private renderPlace(): void {
-    if (this.current) this.markCurrent(this.current, false);
-    if (this.current !== this.app.line) this.mark(this.app.line, []); // of another line
+    if (this.current !== this.app.line) this.marked = null; // of another line
     this.current = this.app.line;
-    this.markCurrent(this.current, this.app.lines.length > 1);
+    this.draw();
   }
 
-  private markCurrent(line: Line, current: boolean): void {
-    this.rows.get(line)?.row.classList.toggle("current", current);
+  /** Draw the marks, and which line is looked at. */
+  private draw(): void {
+    const { app, marked } = this;
+    const markOf = (box: DOMRect, properties: Record<string, unknown>, weight = 0): HTMLElement => {
+      const { left, top } = this.marks.getBoundingClientRect();
+      const place = `left: ${box.left - left}px; top: ${box.top - top}px`;
+      const size = `width: ${box.width}px; height: ${box.height}px`;
+      return h("span", { ...properties, style: `${place}; ${size}; --weight: ${weight.toFixed(3)}` });
+    };
+    const isAmong = app.paragraphs.some((group) => group.length > 1 && group.includes(app.line));
+    const current = isAmong ? this.boxesOf(app.line, 0, app.line.source.length) : [];
+    const marks = current.map((box) => markOf(box, { class: "current" }));
+    marked?.stretches.forEach(({ start, end, weight }, word) => {
+      if (weight < LEAST) return;
+      for (const box of this.boxesOf(marked.line, start, end))
+        marks.push(markOf(box, { "data-word": word, "data-weight": weight.toFixed(2) }, weight));
+    });
+    this.marks.replaceChildren(...marks);
+    const looked = app.lines.length > 1 && this.places.get(app.line)?.paragraph;
+    for (const each of this.words.children) each.classList.toggle("looked-at", each === looked);
   }
 
-  private renderLine(line: Line): void {
-    const found = this.rows.get(line);
-    if (!found || found.words.length || !found.row.isConnected) return;
-    found.row.replaceWith(this.createRow(line, Number(found.row.dataset.line)));
-    if (line === this.current) this.renderPlace();
+  /** Where a stretch of a line stands: a box wherever it is broken. */
+  private boxesOf(line: Line, start: number, end: number): DOMRect[] {
+    const place = this.places.get(line);
+    if (!place) return []; // what is being typed is not translated yet
+    const range = document.createRange();
+    range.setStart(place.paragraph.firstChild!, place.start + start);
+    range.setEnd(place.paragraph.firstChild!, place.start + end);
+    return [...range.getClientRects()];
   }
 
-  private createRow(line: Line, number: number): HTMLElement {
-    const tokens = this.app.models.map((model) => this.app.rendering(line, model).translation?.source_tokens).find(Boolean);
-    const words = tokens ? wordsOf(line.source, tokens, this.app.model.source_language) : [];
-    const row = h("span", { "data-line": number }, ...spansOf(line.source, words));
-    if (!line.source) row.textContent = "\u200b"; // a line of its height
-    this.rows.set(line, { row, words });
-    return row;
+  private wordsIn(line: Line): Word[] {
+    const { models, model } = this.app;
+    const tokens = models.map((each) => this.app.rendering(line, each).translation?.source_tokens).find(Boolean);
+    return tokens ? wordsOf(line.source, tokens, model.source_language) : [];
   }
-}
-
-/** A text with a span around each of its words. */
-export function spansOf(text: string, words: readonly Word[]): (Node | string)[] {
-  const parts: (Node | string)[] = [];
-  let end = 0;
-  words.forEach((word, index) => {
-    parts.push(text.slice(end, word.start), h("span", { "data-word": index }, text.slice(word.start, word.end)));
-    end = word.end;
-  });
-  return [...parts, text.slice(end)];
 }

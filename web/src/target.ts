@@ -4,7 +4,7 @@ import type { App, Line } from "./app";
 import { openChoice } from "./change";
 import { h, isModified, redrawn, say } from "./dom";
 import { actionButton, copy } from "./saving";
-import { spansOf, type Marked } from "./source";
+import type { Marked } from "./source";
 import { isUnspaced, wordAlignment, wordsOf, type Word } from "./tokens";
 import { NO_MODEL } from "./origin";
 import type { Candidate, Model } from "./types";
@@ -170,7 +170,7 @@ export class TargetText {
     if (!span || !line) return this.marked(this.app.line, []);
     const { weights, sources } = this.alignment(line, this.rows.get(line)!.words);
     const row = weights[Number(span.dataset.word)] ?? [];
-    this.marked(line, sources.map(({ start, end }, s) => ({ start, end, weight: row[s] })));
+    this.marked(line, sources.map(({ start, end }, s) => ({ start, end, weight: row[s] ?? 0 })));
   }
 
   private alignment(line: Line, words: readonly Word[]): { weights: number[][]; sources: Word[] } {
@@ -260,4 +260,15 @@ export class TargetText {
     await copy(this.app.paragraphs.map((group) => group.map(textOf).filter(Boolean).join(space)).join("\n"));
     return "The translation is on the clipboard.";
   }
+}
+
+/** A text with a span around each of its words. */
+export function spansOf(text: string, words: readonly Word[]): (Node | string)[] {
+  const parts: (Node | string)[] = [];
+  let end = 0;
+  words.forEach((word, index) => {
+    parts.push(text.slice(end, word.start), h("span", { "data-word": index }, text.slice(word.start, word.end)));
+    end = word.end;
+  });
+  return [...parts, text.slice(end)];
 }
