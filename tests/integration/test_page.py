@@ -157,6 +157,7 @@ def test_marks_are_behind_their_words_where_a_line_just_fits(page: Page) -> None
             });
             plain.remove();
             const [pieces, apart] = [[], []];
+            sheet.style = "position: relative; z-index: 1"; // over the column beside it
             for (const width of widths) {
                 sheet.style.width = `${width}px`;
                 for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
