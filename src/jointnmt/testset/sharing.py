@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from jointnmt.evaluation.scores import Scores, corpus_scores
-from jointnmt.hub import HubFolder
 from jointnmt.runs.folder import new_folder
 from jointnmt.runs.weights import StoredPrecision
 from jointnmt.testset.eval_set import EvalSet
@@ -41,6 +40,8 @@ def share_run(run: Path, folder: Path, options: ShareOptions, progress: Progress
         DataError: if a test set does not fit the run.
         ModelError: if the run is incomplete.
     """
+    from jointnmt.hub import HubFolder  # after the packages of scores, whose extra has those of the Hub, too
+
     with new_folder(folder) as unfinished:
         Translator.load(run, options.device).save_pretrained(unfinished, weights=options.weights)
         saved = Translator.load(unfinished, options.device)
