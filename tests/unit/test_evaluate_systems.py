@@ -21,7 +21,6 @@ from jointnmt import Translator
 from jointnmt.cli.main import app
 from jointnmt.evaluation.scores import corpus_metrics, corpus_scores
 from jointnmt.evaluation.significance import paired_bootstrap
-from jointnmt.shipped import shipped_models
 from support.tiny_run import write_run
 
 pytestmark = pytest.mark.slow
@@ -272,7 +271,7 @@ def test_names_are_printed_as_they_are(invoke: Invoke, name: str) -> None:
 
 
 def test_an_ensemble_of_models_of_the_package_is_one_run(invoke: Invoke) -> None:
-    given = f"both={'+'.join(f'package:{name}' for name in shipped_models()[:2])}"
+    given = "both=package:tatoeba-de-en-transformer+package:tatoeba-de-en-reformer-base"
     Path("german").write_text("Der Hund schläft.\n")
     Path("english").write_text("The dog sleeps.\n")
     words = ["--source", "german", "--reference", "english", "--device", "cpu", "--metric", "bleu", "--json"]
