@@ -181,7 +181,7 @@ class Typed:
 
     def fits(self, pair: SentencePair) -> bool:
         """Whether both sides have a final mark, and more."""
-        return all(self._FINAL_MARK.search(side) and side.strip(".!?。！？") for side in pair)
+        return all(side != self._unmarked(side) != "" for side in pair)
 
     def changed(self, pair: SentencePair, random: Random) -> SentencePair:
         """The pair with a case drawn for the source, and with final marks or without; without if its case is kept."""
@@ -189,8 +189,11 @@ class Typed:
         kept = source
         source = random.choice((source, source[0].lower() + source[1:], source.lower()))
         if source == kept or random.random() < 0.5:
-            return self._FINAL_MARK.sub("", source), self._FINAL_MARK.sub("", target)
+            return self._unmarked(source), self._unmarked(target)
         return source, target
+
+    def _unmarked(self, side: str) -> str:
+        return self._FINAL_MARK.sub("", side)
 
 
 @cache
