@@ -62,5 +62,8 @@ def has_fast_bf16_dot() -> bool:
 
 @functools.cache
 def pytorch_is_faster_in_float32() -> bool:
-    """Whether PyTorch's matrix products are faster than the custom ones: with MKL on Intel's processors."""
+    """Whether PyTorch's matrix products are faster than the custom ones: with MKL on Intel's processors.
+
+    By vendor, not by a measurement: the two round differently, and a training that is resumed has to compute as before.
+    """
     return "GenuineIntel" in _described() and torch.backends.mkl.is_available()
