@@ -102,6 +102,30 @@ def test_numbers_and_names_are_copied_or_not(tmp_path: Path) -> None:
     assert short >= 80 and long <= 20 and every == (short + long) / 2 and names in (0, 50, 100)
 
 
+def test_careless_lines_are_changed_as_their_names_say(tmp_path: Path) -> None:
+    text = {
+        "a.de": ["Tom ist heute sehr müde.", "Ich weiß, dass du hier bist", "Hallo!"],
+        "a.en": ["Tom is very tired today.", "I know that you're here", "Hello!"],
+    }
+    for name, lines in text.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    texts = "--source", tmp_path / "a.de", "--reference", tmp_path / "a.en"
+    printed = run_example("careless_text.py", "package:tatoeba-de-en-transformer", *texts).splitlines()
+    head, *rows = (line.split("\t") for line in printed)
+    assert head == ["model", "change", "lines", "BLEU before", "after", "difference", "words", "same"]
+    assert {row[1]: int(row[2]) for row in rows} == {
+        "no final mark": 2,
+        "no commas": 1,
+        "a word twice": 3,
+        "two words swapped": 2,
+        "two letters swapped": 3,
+        "small first letter": 3,
+        "lower case": 3,
+    }
+    for row in rows:
+        assert float(row[4]) - float(row[3]) == pytest.approx(float(row[5]), abs=0.011)
+
+
 def test_train_and_continue(tmp_path: Path) -> None:
     write_corpus(tmp_path)
     recipe = tmp_path / "recipe.yaml"
